@@ -4,7 +4,7 @@ from bertkit.tasks import Folder, TextClassification, TrainConfig, accuracy
 
 _NAMES = ("question1", "question2", "label")
 
-# --data FOLDER with train.txt, dev.txt and test.txt: question, question, 0 or 1, parted by tabs
+# --data FOLDER with train.txt, dev.txt and test.txt: question, question, 0 or 1, separated by tabs
 recipe = TextClassification(
     folder=Folder(
         files={split: f"{name}.txt*" for split, name in (("train", "train"), ("validation", "dev"), ("test", "test"))},

@@ -5,14 +5,14 @@ Rows are drawn with replacement, as many as there are; the interval is from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 1000  # gives the ends of an interval to about a thirtieth of its width
 
-Scorer = Callable[[NDArray[np.int64]], Mapping[str, float | None]]
+Scorer = Callable[[NDArray[np.int64]], dict[str, float | None]]
 
 
 def difference(score: float | None, other: float | None) -> float | None:
@@ -33,8 +33,8 @@ def intervals(scorer: Scorer, draws: Iterable[NDArray[np.int64]]) -> dict[str, t
 
 
 def score_interval(values: Sequence[float | None]) -> tuple[float, float] | None:
-    """`interval`; None too where it has no width, as of one row or of rows that are all right: they do not tell how sure a
-    score is.
+    """`interval`; also None if it has no width, as for one row or when all rows are right: it then says nothing about the
+    uncertainty.
     """
     bounds = interval(values)
     return None if bounds is None or bounds[0] == bounds[1] else bounds

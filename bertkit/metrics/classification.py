@@ -130,6 +130,7 @@ LOWER_IS_BETTER = {
 }
 OF_NUMBERS = (pearson, spearmanr, mean_squared_error)
 OF_SEVERAL_LABELS = (micro_f1, macro_f1, accuracy)
+OF_TAGS = (accuracy, macro_f1, micro_f1, matthews_correlation)
 
 
 EVALUATE = "evaluate:"  # prefix of metrics of the evaluate library
@@ -168,7 +169,7 @@ def range_of(score: str) -> tuple[float, float]:
 def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: str) -> None:
     """Raise UsageError for a metric of METRICS that does not fit; what: the kind of prediction."""
     if other := next((metric for metric in metrics if metric in METRICS.values() and metric not in fitting), None):
-        hint = f"expected {' or '.join(metric.__name__ for metric in fitting)}, as in --metric {fitting[0].__name__}"
+        hint = f"expected {' or '.join(metric.__name__ for metric in fitting)}"
         raise UsageError(f"the metric {other.__name__} does not score {what}", hint=hint)
 
 

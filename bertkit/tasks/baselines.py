@@ -38,15 +38,21 @@ def most_frequent(values: Sequence[T]) -> T:
     return Counter(values).most_common(1)[0][0]
 
 
-def bag_of_words(columns: Sequence[Sequence[str]], targets: NDArray[Any], new: Sequence[Sequence[str]]) -> NDArray[Any]:
-    """Targets of new rows by a linear model of word counts, each column's its own. columns, new: texts by column."""
+def bag_of_words(columns: Sequence[Sequence[str]], targets: NDArray[Any], new: Sequence[Sequence[str]]) -> NDArray[Any] | None:
+    """Targets of new rows by a linear model of word counts, each column's its own. columns, new: texts by column.
+
+    A column without a word is left out; None if all are.
+    """
     from scipy.sparse import hstack
     from sklearn.feature_extraction.text import CountVectorizer
 
-    counters = [CountVectorizer(tokenizer=_words, token_pattern=None, binary=True).fit(column) for column in columns]
+    sides = [pair for pair in zip(columns, new, strict=True) if any(map(_words, pair[0]))]
+    if not sides:
+        return None
+    counters = [CountVectorizer(tokenizer=_words, token_pattern=None, binary=True).fit(column) for column, _ in sides]
     known, unknown = (
         hstack([counter.transform(column) for counter, column in zip(counters, texts, strict=True)]).tocsr()
-        for texts in (columns, new)
+        for texts in zip(*sides, strict=True)
     )
     return fit_linear(known, targets, unknown)
 

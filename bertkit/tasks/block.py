@@ -37,10 +37,12 @@ def _are_numbers(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(number, (int, float)) for number in value.values())
 
 
+LABEL_KINDS = ("numbers", "numbers from 1", "letters", "texts")  # what the labels of multiple choice may be
+
 # What fitted values must be. Options are checked where a recipe takes them.
 _FITTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "family": (" or ".join(_FAMILY_OF.values()), tuple(_FAMILY_OF.values()).__contains__),
-    "labels_are": ("numbers, numbers from 1, letters or texts", ("numbers", "numbers from 1", "letters", "texts").__contains__),
+    "labels_are": (" or ".join(LABEL_KINDS), LABEL_KINDS.__contains__),
     "question_column": ("text", _is_text),
     "positive_label": ("text", _is_text),
     "numbers": ("a list of text", _are_texts),

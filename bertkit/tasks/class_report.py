@@ -31,12 +31,12 @@ def describe_classes(
         right, given, rows = ((marks > 0).sum(axis=0) for marks in (references * predicted, predicted, references))
     scores = (right / np.maximum(given, 1), right / np.maximum(rows, 1), 2 * right / np.maximum(given + rows, 1))
     table = [list(row) for row in zip(labels, *(column.tolist() for column in (*scores, rows, given)), strict=True)]
-    return fewest_right_first(of, ["label", "precision", "recall", "f1", unit, "predicted"], table)
+    return lowest_f1_first(of, ["label", "precision", "recall", "f1", unit, "predicted"], table)
 
 
-def fewest_right_first(of: str, columns: list[str], rows: list[list[Any]]) -> Table:
-    """A table by class; of many classes it shows those with the lowest F1, its fourth column, and those without rows, of which
-    the fifth tells, last.
+def lowest_f1_first(of: str, columns: list[str], rows: list[list[Any]]) -> Table:
+    """A table by class. With many classes it shows those with the lowest F1 (fourth column); classes without rows (fifth column
+    is 0) come last.
     """
     title = f"by {of}"
     if len(rows) > _MOST_ROWS:

@@ -32,7 +32,7 @@ from bertkit.tasks.multiple_choice.recipe import guess_choices
 from bertkit.tasks.recipe import Recipe, refuse_url
 from bertkit.tasks.token_classification.sentences import LISTS
 
-# A .txt file may be anything, so its look decides.
+# A .txt file can hold anything, so its content decides.
 _COLUMNS = replace(CONLL, endings=tuple(ending for ending in CONLL.endings if ending != ".txt"))
 _OF_FORMAT: dict[Format, type[Recipe]] = {
     _COLUMNS: TokenClassification,

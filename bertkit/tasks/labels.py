@@ -7,7 +7,7 @@ import re
 import reprlib
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -145,8 +145,8 @@ def warn_of_spellings(names: Iterable[str]) -> tuple[str, ...]:
     return (*blank, *(f"{alike}: {', '.join(map(repr, group))}; use one spelling" for group in groups_of_many))
 
 
-def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> None:
-    """Raise DataError if rows lack a label: all of them, as in a test split, or some."""
+def refuse_missing(missing: Sequence[int], examples: Examples, column: str, *, are_classes: bool = False) -> None:
+    """Raise DataError if rows lack a label: all of them, as in a test split, or some. are_classes: -1 could be one."""
     own = examples.own_name(column)
     if len(missing) == len(examples):
         what = f"no row has a label in column {own!r}: this is a test split without labels"
@@ -154,7 +154,7 @@ def refuse_missing(missing: Sequence[int], examples: Examples, column: str) -> N
     if missing:
         what = f"{len(missing)} of {len(examples)} rows without a label in column {own!r}; this is the first"
         hint = "give these rows a label, remove them, or skip them with --on-error skip"
-        if str(examples.columns[column][missing[0]]) in ("-1", "-1.0"):
+        if are_classes and str(examples.columns[column][missing[0]]) in ("-1", "-1.0"):
             hint += f"; {_MINUS_ONE}"
         raise DataError(what, where=examples.where(missing[0]), hint=hint)
 
@@ -167,7 +167,7 @@ def label_ids(examples: Examples, column: str, labels: Sequence[str], *, by_numb
     check_labels(examples, column)
     values = examples.columns[column]
     missing = [row for row, value in enumerate(values) if is_missing(value) and label_name(value) not in labels]
-    refuse_missing(missing, examples, column)
+    refuse_missing(missing, examples, column, are_classes=True)
     numbers = {name: number for number, name in enumerate(labels)}
     by_number = by_number and not any(_is_number(name) for name in labels)
     ids = np.empty(len(values), dtype=np.int64)
@@ -243,6 +243,11 @@ _RENAME = f"write the data's names into id2label of its config.json, in the mode
 def labels_of_model(config: BertConfig) -> tuple[str, ...]:
     """The model's labels in the order of its outputs; LABEL_0, LABEL_1, ... if it does not name them."""
     return tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values())
+
+
+def renamed(values: Mapping[str, float], known: Sequence[str], labels: Sequence[str]) -> dict[str, float]:
+    """Values by the model's labels, such as thresholds, by `labels` instead: the same ones, in the same order."""
+    return {label: float(values[name]) for name, label in zip(known, labels, strict=True) if name in values}
 
 
 def in_model_order(labels: tuple[str, ...], config: BertConfig, where: str = "the model") -> tuple[tuple[str, ...], str | None]:

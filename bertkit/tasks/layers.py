@@ -7,7 +7,7 @@ from typing import Any
 
 from bertkit.config import DATA, option
 from bertkit.errors import UsageError
-from bertkit.model.config import CLS_LAYERS, LAYERS, BertConfig
+from bertkit.model.config import LAYERS, BertConfig
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 
@@ -32,8 +32,13 @@ class LayersTask(Task):
 
     recipe: Any
 
+    @property
+    def layers_read(self) -> str:
+        """What the head reads for each token: one of LAYERS."""
+        return self.recipe.layers
+
     def configure(self, config: BertConfig) -> BertConfig:
-        layers = CLS_LAYERS.get(getattr(self.recipe, "pooling", ""), self.recipe.layers) or "last"
+        layers = self.layers_read or "last"
         needed = abs(LAYERS[layers][0].start)
         if layers != "last" and config.num_hidden_layers < needed:
             what = f"{layers} reads {needed} layers; the model has {config.num_hidden_layers}"

@@ -121,11 +121,11 @@ Rows = Sequence[dict[str, Any]]
 
 
 class Writer(ABC):
-    """A format: the bytes of `begin`, of `write` for each window of rows, with `between` between two, and `end` make the file,
-    or what `finished` makes of them.
+    """A file format. A file is the bytes of `begin`, then of `write` for each window of rows with `between` between two
+    windows, then `end`. `finished` turns these into the final file where a format needs it (Parquet).
 
-    columns: of every row, in order; predicted: those that are no input. safe: for spreadsheets, of CSV alone. is_text: whether
-    a terminal or a pipe can take it. suffix: of its files, where their names do not tell the format.
+    columns: of every row, in order. predicted: the columns that are not copied from the input. safe: for spreadsheets, of CSV
+    alone. is_text: whether a terminal or a pipe can take it. suffix: of its files, where their names do not tell the format.
     """
 
     is_text: ClassVar[bool] = True
@@ -166,10 +166,10 @@ class Csv(Writer):
 
     def _lines(self, lines: Sequence[Sequence[Any]]) -> bytes:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([map(self._said, line) for line in lines])
+        csv.writer(text, lineterminator="\n").writerows([map(self._escaped, line) for line in lines])
         return text.getvalue().encode("utf-8", "surrogatepass")
 
-    def _said(self, value: Any) -> Any:
+    def _escaped(self, value: Any) -> Any:
         return f"'{value}" if self.safe and isinstance(value, str) and value.startswith(_FORMULA) else value
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from bertkit.config import DATA, option
 from bertkit.errors import UsageError
+from bertkit.metrics.classification import find_metric, metric_path
 from bertkit.model.config import CLS_LAYERS, POOLINGS, BertConfig
 from bertkit.tasks.layers import LayersRecipe, LayersTask
 
@@ -34,6 +35,9 @@ class PoolingRecipe(LayersRecipe):
 
     def resolved(self) -> Self:
         recipe = super().resolved()
+        if recipe.metric:
+            names = tuple(map(metric_path, recipe.metric))
+            recipe = replace(recipe, metric=names, metrics=tuple(map(find_metric, names)))
         if recipe.layers != "last" and recipe.pooling in ("pooled", *CLS_LAYERS):
             raise UsageError(
                 f"--pooling {recipe.pooling} and --layers {recipe.layers} exclude each other", hint="--pooling cls"
@@ -46,6 +50,10 @@ class PoolingTask(LayersTask):
     """A task of such a family. transformers opens its model as a classifier if [CLS] is pooled, else as an encoder."""
 
     recipe: PoolingRecipe
+
+    @property
+    def layers_read(self) -> str:
+        return CLS_LAYERS.get(self.recipe.pooling, self.recipe.layers)
 
     def architecture(self, config: BertConfig) -> str:
         return "BertModel" if config.is_decoder else super().architecture(config)

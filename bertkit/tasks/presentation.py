@@ -29,8 +29,8 @@ class Prediction(NamedTuple):
 
 
 class Count(NamedTuple):
-    """How many of something that a user should know about. what: in words, {} where the number stands, with its noun if it has
-    one. beyond: the number up to which it is not worth telling.
+    """How many of something that a user should know about. what: a sentence with {} for the number. noun: what is counted, if
+    {} includes it. beyond: numbers up to this are not reported.
     """
 
     number: int
@@ -53,7 +53,7 @@ def summed(counts: Iterable[Count]) -> list[Count]:
 
 
 def told(counts: Iterable[Count]) -> list[str]:
-    """The counts in words that are worth telling; those of one kind are summed."""
+    """A line for each count above its `beyond`; counts of one kind are summed first."""
     return [str(count) for count in summed(counts) if count.number > count.beyond]
 
 

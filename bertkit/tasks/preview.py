@@ -65,6 +65,6 @@ def _cut(features: Features, whole: Features, example: int, names: dict[int, str
             continue  # windows, which overlap and lose nothing
         for kept, tokens in zip(windows, full, strict=False):  # each of several windows has the same other segment
             same = next((n for n, (one, other) in enumerate(zip(kept, tokens)) if one != other), len(kept))
-            missing = tokens[same : len(tokens) - (len(kept) - same)]  # from the end, the begin or the middle
+            missing = tokens[same : len(tokens) - (len(kept) - same)]  # from the end, the beginning or the middle
             lost.append(" ".join(names[number] for number in missing))
     return " | ".join(dict.fromkeys(text for text in lost if text))

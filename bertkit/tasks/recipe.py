@@ -13,7 +13,7 @@ from numpy.typing import NDArray  # noqa: F401, Metric names it, and options_of 
 
 from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled, option, options_of
 from bertkit.errors import DataError, UsageError, did_you_mean, flag_of, listed, plural
-from bertkit.metrics.classification import Metric, find_metric, greater_is_better, metric_path
+from bertkit.metrics.classification import Metric, greater_is_better
 from bertkit.readers import Examples, Remarks, join_blocks
 from bertkit.readers.content import MAX_FILE_SIZE
 from bertkit.readers.faults import summary_of
@@ -166,9 +166,6 @@ class Recipe(ABC):
         """
         recipe = filled(self)
         check_needs(recipe)
-        if metric := getattr(recipe, "metric", None):
-            names = tuple(map(metric_path, metric))
-            recipe = replace(recipe, metric=names, metrics=tuple(map(find_metric, names)))
         if not recipe.names_files:
             if recipe.dataset is None and recipe.data is None:
                 raise UsageError("no data is named", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")

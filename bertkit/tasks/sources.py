@@ -60,7 +60,8 @@ class Folder:
     def __post_init__(self) -> None:
         for split in (*self.files, *self.headers):
             if split.partition("_")[0] not in SPLITS:
-                what = f"Folder(...) names the split {split!r}; expected {', '.join(SPLITS)}, or such as validation_matched"
+                expected = "train, validation or test, or one of them with a suffix, such as validation_matched"
+                what = f"Folder(...) names the split {split!r}; expected {expected}"
                 raise UsageError(what, hint=did_you_mean(split, SPLITS))
 
     def read(

@@ -6,7 +6,7 @@ It knows no files, no command line and no terminal.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bertkit.config import TrainConfig, filled, options_of
 from bertkit.errors import ModelError, UsageError, flag_of, listed
+from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.readers import Examples, Remarks
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 
 FINETUNE = "fine-tune it first: bertkit finetune RECIPE --model ..."
 
-Outputs = Mapping[str, Sequence[NDArray]]  # of one model, by name: an array for each feature
-Scorer = Callable[[NDArray[np.int64]], "dict[str, float | None]"]
+Logits = Mapping[str, Sequence[NDArray]]  # of one model, by name: an array for each feature
 
 
 class Encoding(NamedTuple):
@@ -215,7 +215,7 @@ class Task(Presents):
 
     @abstractmethod
     def decode(
-        self, outputs: Outputs, features: Features, examples: Examples, others: Sequence[Outputs] = ()
+        self, outputs: Logits, features: Features, examples: Examples, others: Sequence[Logits] = ()
     ) -> list[Prediction]:
         """One prediction per example, from one array of logits per feature. The features' token ids may be renumbered.
 
@@ -238,7 +238,7 @@ class Task(Presents):
         """What the outputs of the model stand for."""
         return self.labels
 
-    def judge(self, outputs: Outputs, features: Features, examples: Examples) -> dict[str, Judged]:
+    def judge(self, outputs: Logits, features: Features, examples: Examples) -> dict[str, Judged]:
         """Labels beside the probabilities of each, by what they are labels of; of families that have classes."""
         raise NotImplementedError(self.family)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from parity import NO_DROPOUT, TINY, packed, padded, random_rows
 from recipe_rows import load
 from sklearn.metrics import f1_score
-from test_head_parity import packed, random_rows
-from test_parity import NO_DROPOUT, TINY, padded
 from trained import train
 
 from bertkit.config import filled
@@ -110,12 +111,35 @@ def test_labels_that_cannot_be_used(rows: Examples, options: dict[str, Any], whe
         ([[0, 1, 1], [1, 0, 0]], None, ("a", "b", "c"), [("b", "c"), ("a",)]),  # in a set nothing stands twice
         ([[0, 1], [1], [0]], None, None, [("0", "1"), ("1",), ("0",)]),
         (['["a", "b, c"]', "[]", '["d"]', "[sic]", None], None, None, [("a", "b, c"), (), ("d",), ("[sic]",), None]),
+        ([math.nan, -1, "-1", "", "a"], None, None, [None, None, None, (), ("a",)]),
+        ([[0, 1, 1], math.nan, -1], None, ("a", "b", "c"), [("b", "c"), None, None]),
+        ([-1, [0]], ("a", "b"), None, [None, ("a",)]),
+        (["-1", "0"], None, ("-1", "0"), [("-1",), ("0",)]),
     ],
 )
 def test_lists_are_sets_of_names_or_a_mark_for_each_label(values: list, names, labels, sets: list) -> None:
     rows = Examples({"label": values}, "my.jsonl", range(len(values)))
     assert find_separator(rows, "label") is None
     assert split_sets(rows, "label", None, names, labels) == sets
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize(
+    ("columns", "options", "labels"),
+    [
+        ({"x": [-1, 1], "y": ["-1", 0]}, {"multi_label": True, "label": "x,y"}, [None, ("x",)]),
+        ({"x": [2, 1], "y": [0, 0]}, {"multi_label": True, "label": "x,y"}, None),
+        ({"label": [["a"], [["b"]]]}, {"multi_label": True}, None),
+        ({"label": [7, 1]}, {}, None),
+        ({"label": [-1, 1]}, {}, [None, "b"]),
+    ],
+)
+def test_to_predict_labels_that_cannot_be_read_are_left_out(columns: dict, options: dict, labels: Any, on_error: str) -> None:
+    rows = rows_of(**columns)
+    rows = replace(rows, label_names={"label": ("a", "b")} if not options else {})
+    examples = TextClassification(text="text", on_error=on_error, **options).standardize(rows, labelled=False)
+    assert examples.columns["text"] == list(TEXTS[:2])
+    assert examples.columns.get("label") == labels
 
 
 def test_a_label_of_one_row_is_not_held_out(tmp_path: Path) -> None:
@@ -235,6 +259,8 @@ def test_while_it_trains_scores_are_those_of_the_tuned_thresholds() -> None:
     assert tuned.distinct(decided) == 4, "its predictions differ"
     restored = Task.restore(tuned.configure(BertConfig()))
     assert (restored.labels, restored.thresholds) == (tuned.labels, tuned.thresholds)
+    spelled = Task.restore(tuned.configure(BertConfig()), TextClassification(multi_label=True, labels=("B", "A")))
+    assert spelled.thresholds_tuned() == pytest.approx({"threshold_A": 0.15, "threshold_B": 0.02})
     assert [found.value for found in restored.decide(said)] == [found.value for found in decided]
 
 

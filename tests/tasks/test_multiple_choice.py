@@ -85,6 +85,8 @@ def test_empty_choices_are_left_out_and_numbers_are_places_in_the_data(quiz: Exa
     assert recipe.labels_of(quiz) == [("1",), ("0",), ("0",)]
     gap = load(tmp_path, "story,ask,end0,end1,end2,right\nx,,good,,bad,2\ny,,a,b,,0\n", **NAMED)
     assert [gap.columns[name][0] for name in ("choices", "places", "label")] == [["good", "bad"], [0, 2], 2]
+    nan = Examples({"text": ["x"], "choices": [["a", float("nan"), "b"]], "label": ["b"]}, "rows.parquet", [0])
+    assert recipe.standardize(nan, labelled=True).columns["places"] == [[0, 2]]
 
 
 def test_a_list_of_choices_and_a_list_of_lines(tmp_path: Path) -> None:
@@ -462,6 +464,8 @@ def row(**values: Any) -> str:
         (row(choices={"label": ["A", "B"], "text": ["a", "b"]}, label="C"), "rows.jsonl", ":1", {}),
         (table("x,a,b,c,-2\n"), "rows.csv", ":2", {}),
         (table("x,a,b,,2\ny,a,b,c,0\n"), "rows.csv", ":2", {}),  # an empty choice
+        (table("x,a1,b,c,A\ny,a1,b,,C\n"), "rows.csv", ":3", {}),
+        (table("x,a,b,c,0\ny,a,b,c,-1\n"), "rows.csv", ":3", {}),
         (table("x,a,b,c,dd\n"), "rows.csv", ":2", {}),
         (table("x,a,b,c,0\ny,a,b,c,\n"), "rows.csv", ":3", {}),
         (table("x,a,b,c,\ny,a,b,c,-1\n"), "rows.csv", "", {}),  # no label at all
@@ -495,3 +499,4 @@ def test_faults_of_data_are_named_by_row(tmp_path: Path, content: str, name: str
         load(tmp_path, content, name, **options)
     assert error.value.where == f"{tmp_path / name}{place}"
     assert error.value.hint or name == "c3.json"
+    assert "--labels" not in (error.value.hint or "")

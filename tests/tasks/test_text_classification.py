@@ -24,6 +24,7 @@ from bertkit.model.config import BertConfig
 from bertkit.model.heads import BertForSequenceClassification
 from bertkit.readers import Examples
 from bertkit.tasks import TextClassification, TextClassificationTask
+from bertkit.tasks.baselines import BAG_OF_WORDS, MAJORITY
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.splits import read_splits
@@ -315,6 +316,7 @@ def test_columns_found_are_reported_and_stay_with_the_model() -> None:
         ({"text": ["x", " "], "label": ["y", "z"]}, {}, "rows.csv:3"),
         ({"text": ["x", None], "label": ["y", "z"]}, {}, "rows.csv:3"),
         ({"text": ["x", "y"], "label": ["a", ["b", "c"]]}, {}, "rows.csv:3"),
+        ({"text": ["x", "y"], "label": ["a", "a"]}, {"labels": ("a",)}, "rows.csv"),
     ],
 )
 def test_rows_that_cannot_be_used(columns: dict[str, list[Any]], options: dict[str, str], where: str) -> None:
@@ -452,6 +454,8 @@ def test_class_weights_follow_their_labels_into_the_models_order() -> None:
     for task in (fitted, Task.restore(fitted.configure(config))):
         assert task.labels == ("y", "x")
         assert task.build(config).class_weights == (5.0, 1.0)
+    spelled = Task.restore(fitted.configure(config), TextClassification(labels=("X", "Y")))
+    assert spelled.weights == {"X": 1.0, "Y": 5.0}
 
 
 def test_the_class_that_f1_counts_is_the_datas_second() -> None:
@@ -464,6 +468,21 @@ def test_the_class_that_f1_counts_is_the_datas_second() -> None:
     assert Task.restore(trained, TextClassification(labels=("yes", "no"))).positive == "no"
     assert Task.restore(config).positive == "no"
     assert Task.restore(BertConfig(id2label=dict(enumerate("abc")), extra=extra)).positive is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ({"text": ["!", "?", ""]}, {MAJORITY}),
+        ({"text": ["good film", "bad film", "good"], "text_pair": ["?", "?", "?"]}, {MAJORITY, BAG_OF_WORDS}),
+    ],
+)
+def test_columns_without_a_word_are_left_out_of_the_words_to_count(texts: dict[str, list[str]], found: set[str]) -> None:
+    rows = rows_in(**texts, label=["a", "b", "a"])
+    task = TextClassificationTask(recipe=filled(TextClassification()), labels=("a", "b"))
+    predicted = task.baselines(rows, rows, None)
+    assert {*predicted} == found
+    assert [prediction.value for prediction in predicted[MAJORITY]] == ["a", "a", "a"]
 
 
 @pytest.mark.parametrize("weights", ["1", "1,2,3", "1,x", "-1,2", "0,0", "balance"])

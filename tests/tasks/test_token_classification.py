@@ -361,6 +361,7 @@ SCENARIO = '{"tokens": ["a"], "tags": ["O"], "scenario": "x"}\n'
         ("x.conll", "a O\nb B-WHO\n", {"column": "5"}, UsageError, ":1"),
         ("x.conll", ANY_CASE, {"labels": "O,B-WHO"}, DataError, ":3"),
         ("x.conll", ANY_CASE, {"labels": "O,O"}, UsageError, None),
+        ("x.conll", as_columns(TRAIN), {"labels": "O,B-THING,B-WHO,I-THING,PAD"}, UsageError, None),
         ("x.conll", ANY_CASE, {"class_weights": "b-who=2"}, UsageError, None),
         ("x.conll", POS, {"head": "crf", "class_weights": "NOUN=2"}, UsageError, None),
         ("x.conll", POS, {"head": "crf", "label_smoothing": 0.1}, UsageError, None),
@@ -448,6 +449,16 @@ def test_illegal_tags_are_reported_and_not_asked_of_a_constrained_crf(write: Wri
     targets = [row.tolist() for row in np.split(np.array(flat, dtype=object), ends[:-1])]
     assert targets[:-2] == tags_in(TRAIN)
     assert count_illegal(targets, "iob2") == (0 if head == "crf" else 2)
+
+
+@pytest.mark.parametrize("letters", ["BMES", "BILU"])
+def test_a_constrained_crf_learns_legal_tags_in_the_letters_of_its_labels(tokenizer: Tokenizer, letters: str) -> None:
+    begin, inside, end, single = (f"{letter}-A" for letter in letters)
+    task = task_of("O", begin, inside, end, single, scheme="iobes", head="crf", constrained=True)
+    tags = [[begin, "O", "O"], [inside, inside, end]]
+    features, _ = task.encode(Examples({"tokens": [["a", "b", "c"]] * 2, "tags": tags}, "f", [1, 2]), tokenizer, max_length=9)
+    found = [task.labels[target] for target in features.labels["labels"].values]
+    assert found == [single, "O", "O", begin, inside, end]
 
 
 def test_predicted_tags_that_are_illegal_are_reported() -> None:
@@ -589,6 +600,17 @@ def test_the_column_of_the_intent_is_named(write: Write) -> None:
     assert fit_files(path, intent=True)[0].intents == ("no",)
 
 
+def test_intents_by_number_have_the_names_that_the_source_declares() -> None:
+    recipe = TokenClassification(intent=True)
+    names = {"intent": ("ask", "tell")}
+    rows = Examples({"tokens": [["a"], ["b"]], "tags": [["O"]] * 2, "intent": [1, "ask"]}, "set", [7, 8], label_names=names)
+    assert recipe.standardize(rows, labelled=True).columns["intent"] == ["tell", "ask"]
+    for number in (2, -1):
+        with pytest.raises(DataError) as raised:
+            recipe.standardize(replace(rows, columns=rows.columns | {"intent": [0, number]}), labelled=True)
+        assert raised.value.where == "set:8"
+
+
 def test_intents_belong_to_the_model(write: Write, tmp_path: Path) -> None:
     intents = {
         split: ["buy" if "late" in words else "sell" for words in words_in(rows)]
@@ -657,6 +679,11 @@ def test_a_model_with_other_labels_or_another_head_is_refused() -> None:
         assert raised.value.where == "run"
 
 
+def test_class_weights_belong_to_a_label_however_it_is_spelled() -> None:
+    config = replace(task_of("O", "B-A", scheme="iob2"), weights={"O": 1.0, "B-A": 3.0}).configure(BertConfig())
+    assert Task.restore(config, TokenClassification(labels=("B-a", "O"))).weights == {"O": 1.0, "B-a": 3.0}
+
+
 @pytest.mark.parametrize("head", ["linear", "bilstm"])
 @pytest.mark.parametrize("intent", [False, True])
 @pytest.mark.parametrize(
@@ -700,9 +727,15 @@ def test_a_metric_of_the_recipes_own_decides() -> None:
         return float(np.mean(predictions != references))
 
     task = task_of("O", "B-A", scheme="iob2", metrics=(wrong,))
-    assert next(iter(task.score([Prediction(["O", "O"])], [Tagged(["O", "B-A"])]).items())) == ("wrong", 0.5)
+    pair = [Prediction(["O", "O"]), Prediction(["B-A"])], [Tagged(["O", "B-A"]), Tagged(["B-A"])]
+    scorer = task.scorer(*pair)
+    assert task.score(*pair) == scorer(np.arange(2))
+    for rows, share in (([0, 1], 1 / 3), ([0, 0], 1 / 2), ([1, 0, 1], 1 / 4)):
+        assert next(iter(scorer(np.array(rows)).items())) == ("wrong", pytest.approx(share))
     assert task.recipe.greater_is_better
     assert not replace(task.recipe, metrics=(mean_squared_error,)).greater_is_better
+    with pytest.raises(UsageError):
+        replace(task.recipe, train="a.conll", metrics=(mean_squared_error,)).resolved()
 
 
 # --- heads -----------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from bertkit.tasks.recipe import Columns, guessed
 
 _LISTS = ("choices", "choice", "endings", "options", "candidates")  # usual names of a column with a list of them
 _NUMBERED = re.compile(r"(ending|choice|option|answer|candidate|alternative|solution|sol|)[ _-]?(\d+|[a-h])", re.IGNORECASE)
-LABEL_KINDS = ("numbers", "numbers from 1", "letters", "texts")
 _LETTERS = string.ascii_uppercase
 
 
@@ -29,8 +28,8 @@ _LETTERS = string.ascii_uppercase
 class MultipleChoice(PoolingRecipe):
     """A recipe of this family; see Recipe for where its data comes from.
 
-    Choices are numbered from 0 by their place in the data, empty ones included. labels_are: one of LABEL_KINDS, as in training
-    data.
+    Choices are numbered from 0 by their place in the data, empty ones included. labels_are: one of block.LABEL_KINDS, as in
+    training data.
     """
 
     family: ClassVar[str] = "multiple-choice"
@@ -192,14 +191,14 @@ def _are_objects(value: Any) -> bool:
 
 
 def _text(choice: str | float | None) -> str:
-    return "" if choice is None else str(choice)
+    return "" if choice is None or choice != choice else str(choice)  # NaN is nothing
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------------
 
 
 def _kind_of_labels(rows: Examples, column: str, names: Sequence[str]) -> tuple[str, bool]:
-    """Which of LABEL_KINDS the labels are, and whether they could be the choices' texts or their numbers.
+    """Which of block.LABEL_KINDS the labels are, and whether they could be the choices' texts or their numbers.
 
     Labels that are all whole numbers are texts only if each of them equals a choice: CODAH has choices such as "2". Raises
     DataError for numbers that could count from 0 or from 1.
@@ -247,7 +246,7 @@ def _letter(label: Any) -> str:
 def _labels(rows: Examples, column: str, names: Sequence[str], kind: str | None) -> list[int]:
     """The number of each row's right choice, from 0: the label is its number, its letter or its text.
 
-    kind: of LABEL_KINDS; None: decided by these labels. Raises DataError with the row for a missing or unknown label.
+    kind: of block.LABEL_KINDS; None: decided by these labels. Raises DataError with the row for a missing or unknown label.
     """
     labels, choices = rows.columns[column], _choices(rows, names)
     matches = [_repeated(label, own) for label, own in zip(labels, choices, strict=True)]
@@ -256,14 +255,17 @@ def _labels(rows: Examples, column: str, names: Sequence[str], kind: str | None)
     kind = kind or _kind_of_labels(rows, column, names)[0]
     if kind == "letters":
         letters = zip(labels, _letters(rows, names), strict=True)
-        return [_place_of_letter(label, own, rows.where(row)) for row, (label, own) in enumerate(letters)]
-    if kind != "texts":
-        matches = [None] * len(labels)
-    first = int(kind == "numbers from 1")
-    return [
-        _place(label, own, rows.where(row), first=first) if match is None else match
-        for row, (label, own, match) in enumerate(zip(labels, choices, matches, strict=True))
-    ]
+        places = [_place_of_letter(label, own, rows.where(row)) for row, (label, own) in enumerate(letters)]
+    else:
+        first = int(kind == "numbers from 1")
+        places = [
+            _place(label, own, rows.where(row), first=first) if match is None or kind != "texts" else match
+            for row, (label, own, match) in enumerate(zip(labels, choices, matches, strict=True))
+        ]
+    for row, (label, own, place) in enumerate(zip(labels, choices, places, strict=True)):
+        if not _text(own[place]).strip():
+            raise DataError(f"label {label!r} points at an empty choice", where=rows.where(row), hint=FIX_ROW)
+    return places
 
 
 def _place_of_letter(label: Any, letters: Sequence[str], where: str) -> int:
@@ -293,8 +295,6 @@ def _place(label: Any, choices: Sequence[Any], where: str, *, first: int) -> int
     if not 0 <= place < len(choices):
         what = f"label {number} is out of range; expected {first} to {len(choices) - 1 + first}, for {len(choices)} choices"
         raise DataError(what, where=where, hint=f"the labels count from {first}, as in training; {FIX_ROW}")
-    if not _text(choices[place]).strip():
-        raise DataError(f"label {number} points at an empty choice", where=where, hint=FIX_ROW)
     return place
 
 

@@ -22,7 +22,7 @@ from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax_of_groups
-from bertkit.tasks.task import Encoding, Outputs, Scorer
+from bertkit.tasks.task import Encoding, Logits, Scorer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -85,7 +85,7 @@ class MultipleChoiceTask(PoolingTask):
         return Encoding(features, (Count(truncated, f"{{}} longer than {longest} truncated"),))
 
     def decode(
-        self, outputs: Outputs, features: Features, examples: Examples, others: Sequence[Outputs] = ()
+        self, outputs: Logits, features: Features, examples: Examples, others: Sequence[Logits] = ()
     ) -> list[Prediction]:
         """One prediction per example: the best choice, and the probabilities of all."""
         logits = [np.concatenate(each["logits"])[:, 0] for each in (outputs, *others)]

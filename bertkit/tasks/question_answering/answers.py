@@ -20,7 +20,7 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 
-class Answers(NamedTuple):
+class BestAnswers(NamedTuple):
     """(E, n) spans of characters in the context, best first; logits are -inf beyond the last one.
 
     null_start, null_end: (E,) the logits of "no answer", at [CLS] of the window where their sum is lowest.
@@ -62,7 +62,7 @@ def best_answers(
     *,
     n_best_size: int,
     max_answer_length: int,
-) -> Answers:
+) -> BestAnswers:
     """The n best spans of each example that lie in a context, of at most max_answer_length tokens.
 
     They are the best of all spans, so that the best answer does not depend on n_best_size (Google's run_squad looks only at
@@ -83,7 +83,7 @@ def best_answers(
             for at in range(0, len(order), size)
         ]
     )
-    return Answers(
+    return BestAnswers(
         *_ranked(spans, features.examples, starts, ends, num_examples, n_best_size),
         *_null(start[begins], end[begins], features.examples, num_examples),
     )

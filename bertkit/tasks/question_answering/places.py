@@ -14,7 +14,10 @@ NEAR = 20  # characters to each side of answer_start in which an answer is searc
 
 
 class How(NamedTuple):
-    """How an answer was found that is not at its answer_start, or has none; severity: in the eyes of `check`."""
+    """How an answer was found that is not at its answer_start, or that it was not found.
+
+    severity: of the finding in `check`.
+    """
 
     severity: str
     what: str

@@ -27,7 +27,7 @@ from bertkit.tasks.question_answering.places import LOST, WAYS, find_answers, ro
 from bertkit.tasks.question_answering.recipe import QuestionAnswering
 from bertkit.tasks.question_answering.references import are_mostly_chinese
 from bertkit.tasks.question_answering.windows import encode_windows
-from bertkit.tasks.task import Encoding, Outputs, Scorer, Task
+from bertkit.tasks.task import Encoding, Logits, Scorer, Task
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -188,7 +188,7 @@ class QuestionAnsweringTask(Task):
                 yield Finding(how.severity, what, tuple(map(examples.where, rows[how][:3])), how.hint)
 
     def decode(
-        self, outputs: Outputs, features: Features, examples: Examples, others: Sequence[Outputs] = ()
+        self, outputs: Logits, features: Features, examples: Examples, others: Sequence[Logits] = ()
     ) -> list[Prediction]:
         """One prediction per example: its answer, its span, its probability among the n best, and these.
 

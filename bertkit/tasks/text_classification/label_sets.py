@@ -8,7 +8,7 @@ from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.readers import FIX_ROW, Examples
-from bertkit.tasks.labels import class_name, label_name, no_labels, refuse_missing, unknown_label
+from bertkit.tasks.labels import class_name, is_missing, label_name, no_labels, refuse_missing, unknown_label
 
 SEPARATORS = ("|", ";", ",")
 NamesOfRow = tuple[str, ...]
@@ -24,7 +24,7 @@ def find_separator(examples: Examples, column: str) -> str | None:
 def split_sets(
     examples: Examples, column: str, separator: str | None, names: Sequence[str] | None, labels: Sequence[str] | None = None
 ) -> list[NamesOfRow | None]:
-    """The names of each row; None for an empty cell, () for a row that has no label.
+    """The names of each row; None where they are missing (see `is_missing`), () for a row that has no label, as an empty text.
 
     separator: between names in a text. names: those of numbered classes. labels: all labels, for lists that have a 0 or 1 for
     each of them. Raises DataError with the row for other values.
@@ -34,12 +34,13 @@ def split_sets(
         if labels is None or len(labels) != width:
             what = f"the lists in column {examples.own_name(column)!r} have a 0 or 1 for each of {width} labels"
             raise DataError(what, where=examples.source, hint=f"name these {width} labels in order: --labels first,second,...")
-        marked = examples.columns[column]
-        return [marks and tuple(name for name, mark in zip(labels, marks, strict=True) if mark) for marks in marked]
     sets: list[NamesOfRow | None] = []
     for row, value in enumerate(examples.columns[column]):
-        if value is None:
+        if is_missing(value) and value != "" and label_name(value) not in (labels or ()):
             sets.append(None)
+            continue
+        if width and isinstance(value, list):
+            sets.append(tuple(name for name, mark in zip(labels or (), value, strict=True) if mark))
             continue
         items = value if isinstance(value, list) else _parts(value, separator)
         if any(isinstance(item, (list, dict, type(None))) for item in items):
@@ -87,16 +88,21 @@ def _parts(value: Any, separator: str | None) -> list[Any]:
 
 
 def marked_sets(examples: Examples, columns: Sequence[str]) -> list[NamesOfRow | None]:
-    """The names of the columns in which each row has a 1. Raises DataError with the row for other values than 0 and 1."""
-    rows = []
+    """The names of the columns in which each row has a 1; None where all are missing (see `is_missing`).
+
+    Raises DataError with the row for other values than 0 and 1.
+    """
+    rows: list[NamesOfRow | None] = []
     for row, values in enumerate(zip(*(examples.columns[name] for name in columns), strict=True)):
+        if all(map(is_missing, values)):
+            rows.append(None)
+            continue
         marks = [label_name(value).strip().lower() if value is not None else "" for value in values]
         for name, mark, value in zip(columns, marks, values, strict=True):
             if mark not in _YES | _NO:
                 what = f"column {name!r} holds {value!r}; expected 1 if the label applies, else 0"
                 raise DataError(what, where=examples.where(row), hint=FIX_ROW)
-        missing = all(value is None or value == "" for value in values)
-        rows.append(None if missing else tuple(name for name, mark in zip(columns, marks, strict=True) if mark in _YES))
+        rows.append(tuple(name for name, mark in zip(columns, marks, strict=True) if mark in _YES))
     return rows
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from shlex import quote
@@ -134,8 +135,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
         """The columns `text`, `text_pair` and `label`, if the data has them; several labels are tuples of names, or None.
 
-        label_names: those that the source declares, or the names of columns of 0 and 1. To predict a single text, a file of
-        plain lines is enough.
+        label_names: those that the source declares, or the names of columns of 0 and 1. To predict, labels that cannot be read
+        are left out, and of a single text a file of plain lines is enough.
         """
         columns = self._columns_by_role(rows)
         if list(rows.columns) == ["text"] and self.label is None and labelled:
@@ -147,23 +148,20 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         parts = _parts(rows, columns)
         for role, of_text in parts.items():
             rows = rows.joined(columns[role], of_text)
-        standard = {role: rows.columns[name] for role, name in columns.items()}
         empty = not labelled or self.is_prepared
-        for role in parts:
-            standard[role] = rows.texts(columns[role], may_be_empty=empty, may_be_number=True)
-        names = rows.label_names.get(columns.get("label", ""))
-        if self.multi_label:
-            sets, names = self._label_sets(rows, columns)
-            if sets is not None:
-                standard["label"] = sets
-                if labelled and (bare := sets.count(())):
-                    note = f"{bare} of {plural(len(sets), 'row')} {'has' if bare == 1 else 'have'} no label"
-                    rows = replace(rows, remarks=rows.remarks + Remarks((note,)))
-        elif names is not None:
-            check_labels(rows, columns["label"])
-            standard["label"] = [class_name(value, names, rows.where(row)) for row, value in enumerate(standard["label"])]
+        standard: dict[str, Sequence[Any]] = {
+            role: rows.texts(columns[role], may_be_empty=empty, may_be_number=True) for role in parts
+        }
+        labels, names = None, None
+        with nullcontext() if labelled else suppress(DataError):
+            labels, names = (self._label_sets if self.multi_label else _classes)(rows, columns)
+        if labels is not None:
+            standard["label"] = labels
         if labelled:
             self._require_label(rows, columns)
+            if self.multi_label and labels is not None and (bare := labels.count(())):
+                note = f"{bare} of {plural(len(labels), 'row')} {'has' if bare == 1 else 'have'} no label"
+                rows = replace(rows, remarks=rows.remarks + Remarks((note,)))
         return replace(rows, columns=standard, label_names={"label": names} if names else {}, own_names=columns)
 
     def _unlisted(self, rows: Examples, columns: dict[str, str]) -> Examples:
@@ -245,7 +243,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
 
     def _label_sets(
         self, rows: Examples, columns: dict[str, str]
-    ) -> tuple[list[NamesOfRow | None] | None, tuple[str, ...] | None]:
+    ) -> tuple[Sequence[NamesOfRow | None] | None, tuple[str, ...] | None]:
         """The labels of each row, None without their columns; and the names of all labels, if the source declares them."""
         if column := columns.get("label"):
             names = rows.label_names.get(column)
@@ -275,6 +273,17 @@ def _parts(rows: Examples, columns: dict[str, str]) -> dict[str, tuple[str, ...]
     """For each text the columns that make it up. columns: by role, as a recipe names them."""
     names = [*rows.columns]
     return {role: columns_named(columns[role], names) for role in TEXTS if role in columns}
+
+
+def _classes(rows: Examples, columns: dict[str, str]) -> tuple[Sequence[Any] | None, tuple[str, ...] | None]:
+    """The label of each row, None without their column; and the names of all classes, if the source declares them."""
+    if (column := columns.get("label")) is None:
+        return None, None
+    values, names = rows.columns[column], rows.label_names.get(column)
+    if names is None:
+        return values, None
+    check_labels(rows, column)
+    return [class_name(value, names, rows.where(row)) for row, value in enumerate(values)], names
 
 
 def _shared(labels: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from bertkit.errors import ModelError, UsageError, listed
+from bertkit.errors import DataError, ModelError, UsageError, listed
 from bertkit.features import Features, Ragged
 from bertkit.metrics.classification import f1, measured
 from bertkit.metrics.confident_learning import Judged
@@ -28,12 +28,13 @@ from bertkit.tasks.labels import (
     in_model_order,
     labels_of_model,
     refuse_repeated,
+    renamed,
     warn_of_spellings,
 )
 from bertkit.tasks.output import Layout, OutputColumns
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.presentation import Count, Prediction
-from bertkit.tasks.task import Encoding, Outputs, Scorer
+from bertkit.tasks.task import Encoding, Logits, Scorer
 from bertkit.tasks.text_classification.label_sets import derive_set_labels
 from bertkit.tasks.text_classification.recipe import TEXTS, TextClassification
 from bertkit.tasks.text_classification.targets import COLUMN, ENOUGH, HALF, AnyOf, Number, OneOf, Target
@@ -77,6 +78,8 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         # the order that the data declares comes before one that is derived
         data_labels = recipe.labels or examples.label_names.get(COLUMN, ()) or derive(examples, COLUMN)
         refuse_repeated(data_labels)
+        if len(data_labels) < 2 and not recipe.multi_label:
+            raise DataError(f"the only label is {data_labels[0]!r}; expected two or more labels", where=examples.source)
         labels, warning = (data_labels, None) if config is None else in_model_order(data_labels, config)
         task = cls(
             recipe=recipe,
@@ -97,13 +100,13 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         if recipe.regression:
             return cls._fit_number(recipe, config, where)
         has_format = "format" in block  # else flat keys of bertkit 0.1, or a plain model
-        labels, warning = labels_of_model(config), None
+        labels, warning = (known := labels_of_model(config)), None
         if recipe.labels is not None:
             labels, warning = in_model_order(recipe.labels, config, where)
         numbers = recipe.labels or (tuple(block["numbers"]) if "numbers" in block else None if has_format else labels)
         positive = block.get("positive_label") if recipe.labels is None else None
-        thresholds = block.get("thresholds") or {}
-        weights = block.get("class_weights")
+        thresholds = dict.fromkeys(labels, HALF) | renamed(block.get("thresholds") or {}, known, labels)
+        weights = renamed(block["class_weights"], known, labels) if "class_weights" in block else None
         if weights is None and not has_format and recipe.class_weights not in (None, ("balanced",)):  # a run of bertkit 0.1
             weights = class_weights(recipe.class_weights or (), np.zeros(0, dtype=np.int64), numbers or labels)
         return cls(
@@ -111,7 +114,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
             labels=labels,
             numbers=numbers,
             positive=positive or ((numbers or labels)[1] if len(labels) == 2 else None),
-            thresholds={label: float(thresholds.get(label, HALF)) for label in labels} if recipe.multi_label else None,
+            thresholds=thresholds if recipe.multi_label else None,
             weights=weights,
             remarks=Remarks(warnings=(warning,) if warning else ()),
         )
@@ -185,7 +188,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return Encoding(features, (Count(truncated, f"{{}} longer than {longest} truncated"), split))
 
     def decode(
-        self, outputs: Outputs, features: Features, examples: Examples, others: Sequence[Outputs] = ()
+        self, outputs: Logits, features: Features, examples: Examples, others: Sequence[Logits] = ()
     ) -> list[Prediction]:
         """One prediction per example, from the mean logits of its windows: a class, a list of labels, or a number."""
         of_models = []
@@ -204,7 +207,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         mean = {label: float(np.mean([thresholds.get(label, HALF) for thresholds in each])) for label in self.labels}
         return replace(joined, thresholds=mean)
 
-    def judge(self, outputs: Outputs, features: Features, examples: Examples) -> dict[str, Judged]:
+    def judge(self, outputs: Logits, features: Features, examples: Examples) -> dict[str, Judged]:
         probabilities = np.stack([each.probabilities for each in self.decode(outputs, features, examples)])
         return self._target.judge(self.truth(examples), probabilities)
 
@@ -217,16 +220,19 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
 
     def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
         """The most frequent label (of numbers the mean), word counts, and of single texts a linear probe."""
-        targets = self._target.as_array(self.truth(train))
+        truth = self.truth(train)
+        targets = self._target.as_array(truth)
         columns, new = ([each.columns[name] for name in TEXTS if name in each.columns] for each in (train, examples))
-        rows = targets.tolist()
-        usual = np.mean(targets) if self.recipe.regression else most_frequent([tuple(np.atleast_1d(row)) for row in rows])
-        constant = np.broadcast_to(np.reshape(usual, targets.shape[1:]), (len(examples), *targets.shape[1:]))
-        found = {MEAN if self.recipe.regression else MAJORITY: constant}
-        found[BAG_OF_WORDS] = bag_of_words(columns, targets, new)
+        fitted = {BAG_OF_WORDS: bag_of_words(columns, targets, new)}
         if model is not None and len(columns) == 1:
-            found[LINEAR_PROBE] = probe(model, train, targets, examples)
-        return {name: [Prediction(value) for value in self._target.from_array(values)] for name, values in found.items()}
+            fitted[LINEAR_PROBE] = probe(model, train, targets, examples)
+        name, usual = (MEAN, float(np.mean(targets))) if self.recipe.regression else (MAJORITY, most_frequent(truth))
+        constant = Prediction(list(usual) if isinstance(usual, tuple) else usual)
+        return {name: [constant] * len(examples)} | {
+            name: [Prediction(value) for value in self._target.from_array(values)]
+            for name, values in fitted.items()
+            if values is not None
+        }
 
     def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:
         if not isinstance(self._target, AnyOf):

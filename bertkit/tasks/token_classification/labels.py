@@ -19,10 +19,14 @@ from bertkit.tasks.token_classification.recipe import TokenClassification
 from bertkit.tasks.token_classification.tags import as_chunk_tags, detect_scheme
 
 
-def settle_labels(tags: Sequence[Sequence[str]], given: tuple[str, ...] | None, examples: Examples) -> tuple[str, ...]:
+def settle_labels(
+    tags: Sequence[Sequence[str]], given: tuple[str, ...] | None, scheme: str | None, examples: Examples
+) -> tuple[str, ...]:
     """The labels for the tags of the training data: those given, or all that occur, O first. Raises UsageError, DataError."""
     labels = given or tuple(sorted({tag for row in tags for tag in row}, key=lambda tag: (tag != "O", tag)))
     refuse_repeated(labels)
+    if scheme is not None and (stray := next((label for label in labels if detect_scheme([[label]]) is None), None)):
+        raise UsageError(f"--labels has {stray!r}; expected O and chunk tags such as B-PER, as the data has")
     for row, sentence in enumerate(tags):
         if unknown := next((tag for tag in sentence if tag not in labels), None):
             what = f"unknown tag {unknown!r}; expected one of {listed(labels, 12)}"

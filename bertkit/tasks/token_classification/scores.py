@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.report import Table
-from bertkit.tasks.class_report import fewest_right_first
+from bertkit.tasks.class_report import lowest_f1_first
 from bertkit.tasks.token_classification.tags import canonical, convert
 
 Sentences = Sequence[Sequence[str]]
@@ -87,7 +87,7 @@ def describe_types(predicted: Sentences, references: Sentences) -> Table:
         scores = (right / max(given, 1), right / max(chunks, 1), 2 * right / (given + chunks))
         rows.append([kind, *scores, int(chunks), int(given), *(faults[kind, fault] for fault in _FAULTS)])
     columns = ["label", "precision", "recall", "f1", "chunks", "predicted", *_FAULTS]
-    return fewest_right_first("type", columns, rows)
+    return lowest_f1_first("type", columns, rows)
 
 
 _FAULTS = ("wrong type", "wrong bounds", "both wrong", "missed", "spurious")

@@ -18,6 +18,7 @@ from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import COLUMNS, CONLLU_LINES, is_column_of_conll
 from bertkit.readers.words import CJK, split_words
+from bertkit.tasks.labels import class_name
 from bertkit.tasks.token_classification.tags import tags_of
 
 GIVEN = "given"  # a column of the original words, if a recipe changed them
@@ -78,7 +79,8 @@ def standard_columns(
             hint = "expected a file label beside seq.in and seq.out, or JSONL with tokens, tags and intent; or --no-intent"
             raise DataError("the data has no intents", where=examples.source, hint=hint)
         require_column(examples, column, option="--intent-column")
-        columns["intent"] = [_intent(value, examples, row) for row, value in enumerate(examples.columns[column])]
+        names = examples.label_names.get(column)
+        columns["intent"] = [_intent(value, names, examples, row) for row, value in enumerate(examples.columns[column])]
     if to_predict:
         kind = "texts, which are split into words" if "places" in columns else "words"
         remarks += Remarks((f"read as {kind}",))
@@ -191,7 +193,9 @@ def _refuse_single_words(examples: Examples, column: str, words: list[list[str]]
         raise DataError(what, where=examples.source, hint=hint)
 
 
-def _intent(value: Any, examples: Examples, row: int) -> str:
+def _intent(value: Any, names: Sequence[str] | None, examples: Examples, row: int) -> str:
+    if names is not None and not isinstance(value, str):
+        value = class_name(value, names, examples.where(row))
     if not isinstance(value, (str, int)) or value == "":
         raise DataError(f"the intent is {value!r}; expected text", where=examples.where(row), hint=FIX_ROW)
     return str(value)

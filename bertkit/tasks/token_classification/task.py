@@ -24,12 +24,12 @@ from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, most_frequent
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
-from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, warn_of_spellings
+from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, renamed, warn_of_spellings
 from bertkit.tasks.layers import LayersTask
 from bertkit.tasks.output import Layout, OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import mean_logits
-from bertkit.tasks.task import Encoding, Outputs, Scorer
+from bertkit.tasks.task import Encoding, Logits, Scorer
 from bertkit.tasks.token_classification.baselines import probed_tags, usual_tags
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows
 from bertkit.tasks.token_classification.features import decode_intents, encode_words
@@ -101,7 +101,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
                 tags = respell(tags, given)
             elif recipe.scheme is not None:
                 tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
-        labels, warning, weights = settle_labels(tags, given, examples), None, None
+        labels, warning, weights = settle_labels(tags, given, scheme, examples), None, None
         if recipe.class_weights is not None:
             numbers, _ = number_names([*chain.from_iterable(tags)], labels, "tag", lambda tag: examples.source)
             weights = class_weights(recipe.class_weights, numbers, labels)
@@ -130,7 +130,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
     def _restore(
         cls, recipe: TokenClassification, config: BertConfig, block: Mapping[str, Any], where: str
     ) -> TokenClassificationTask:
-        names, warning = labels_of_model(config), None
+        names, warning = (known := labels_of_model(config)), None
         scheme = scheme_of(names) if detect_scheme([[name] for name in names]) else None
         if recipe.scheme is not None and scheme is not None and "iobes" in (scheme, recipe.scheme) and scheme != recipe.scheme:
             raise UsageError(f"--scheme is {recipe.scheme}; the model's labels follow {scheme}", where=where)
@@ -144,7 +144,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             labels=names,
             scheme=recipe.scheme or scheme,
             intents=tuple(block.get("intents") or ()) if recipe.intent else (),
-            weights=block.get("class_weights"),
+            weights=renamed(block["class_weights"], known, names) if "class_weights" in block else None,
             conllu_column=block.get("conllu_column"),
             remarks=Remarks(warnings=(warning,) if warning else ()),
         )
@@ -242,6 +242,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             counts.append(Count(illegal, f"{{}} in places where {self.scheme} does not allow them ({places})", "tag"))
             if self.recipe.head == "crf" and self.recipe.constrained:  # it gives illegal tags no probability
                 tags = [convert(row, self.scheme) if count_illegal([row], self.scheme) else row for row in tags]
+                tags = respell(tags, self.labels)
 
         def place(tag: str) -> str:
             return examples.where(next(row for row, sentence in enumerate(tags) if tag in sentence))
@@ -253,7 +254,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return numbers, counts
 
     def decode(
-        self, outputs: Outputs, features: Features, examples: Examples, others: Sequence[Outputs] = ()
+        self, outputs: Logits, features: Features, examples: Examples, others: Sequence[Logits] = ()
     ) -> list[Prediction]:
         """For each sentence a tag and a probability per word; with `intent` its intent too.
 
@@ -285,14 +286,14 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             for (start, end), intent in zip(pairwise(bounds), intents, strict=True)
         ]
 
-    def _log_probabilities(self, outputs: Outputs) -> NDArray[np.float64]:
+    def _log_probabilities(self, outputs: Logits) -> NDArray[np.float64]:
         """(words, C) of each tag, over all sentences."""
         skip = 1 if self.intents else 0
         logits = np.concatenate([np.zeros((0, len(self.labels))), *(rows[skip:] for rows in outputs.get("logits", ()))])
         logits -= logits.max(axis=1, keepdims=True, initial=-np.inf)
         return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
-    def judge(self, outputs: Outputs, features: Features, examples: Examples) -> dict[str, Judged]:
+    def judge(self, outputs: Logits, features: Features, examples: Examples) -> dict[str, Judged]:
         return {"tag": Judged.of(self.labels, examples.columns["tags"], np.exp(self._log_probabilities(outputs)))}
 
     def outputs_named(self) -> tuple[Any, ...]:
@@ -302,17 +303,18 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         intents = examples.columns["intent"] if self.intents else [None] * len(examples)
         return [Tagged(tags, intent) for tags, intent in zip(examples.columns["tags"], intents, strict=True)]
 
-    def score(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float | None]:
-        """Chunk scores if the tags follow a scheme, else accuracy; metrics of the recipe come first."""
-        flat = (np.array([*chain.from_iterable(rows)]) for rows in self._tags(predictions, truth))
-        return measured(self.recipe.metrics, *flat) | super().score(predictions, truth)
-
     def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:
-        """The scores of chunks, words, intents and sentences, without metrics of the recipe."""
+        """Metrics of the recipe, over words, come first; then what `tag_scorer` scores."""
         intents: Intents | None = None
         if self.intents:
             intents = [prediction.details["intent"] for prediction in predictions], [tagged.intent for tagged in truth]
-        return tag_scorer(*self._tags(predictions, truth), self.scheme, intents)
+        sides, metrics = self._tags(predictions, truth), self.recipe.metrics
+        of_tags = tag_scorer(*sides, self.scheme, intents)
+        if not metrics:
+            return of_tags
+        bounds = offsets_of(np.array([*map(len, sides[1])], dtype=np.int64))
+        words = [Ragged(np.array([*chain.from_iterable(side)]), bounds) for side in sides]
+        return lambda rows: measured(metrics, *(side.take(rows).values for side in words)) | of_tags(rows)
 
     def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
         """The most frequent tag, and each word's most frequent one, with the most frequent intent; without, a linear probe."""
@@ -387,9 +389,9 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return self.row(prediction, examples, row) | gold
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
-        words = zip(examples.columns["tokens"][row], truth.tags, strict=True)
-        marked = [f"{word}[{tag}]" if tag != "O" else word for word, tag in words]
-        return " ".join([*marked, *([f"({truth.intent})"] if truth.intent else [])])
+        pairs = zip(examples.columns["tokens"][row], truth.tags, strict=True)
+        words = [f"{word}[{tag}]" if tag != "O" else word for word, tag in pairs]
+        return " ".join([*words, *([f"({truth.intent})"] if truth.intent else [])])
 
     def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
         sides = {"expected": truth, "predicted": Tagged(prediction.value, prediction.details.get("intent"))}
