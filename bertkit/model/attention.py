@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertkit.model.dropout import Dropout
-from bertkit.model.layout import Bounds, Heads, Pattern, pad_rows
+from bertkit.model.layout import Bounds, HeadLayout, Pattern, pad_rows
 
 
 def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int, dropout: Dropout) -> Tensor:
@@ -138,12 +138,12 @@ class _Products(torch.autograd.Function):
 
 def _groups(
     pattern: Pattern, parts: int, num_heads: int, tokens: Tensor
-) -> Iterator[tuple[Heads, Heads, Tensor | None, slice, Tensor]]:
+) -> Iterator[tuple[HeadLayout, HeadLayout, Tensor | None, slice, Tensor]]:
     """Of each group that has queries: how the heads of these lie, and of `parts` of its keys, its mask, which rows are its
     queries, and its share of tokens (N, ...)."""
     rows, keys = pattern.queries, pattern.keys
     ends = accumulate(rows.sizes)
-    heads = zip(rows.heads(1, num_heads), keys.heads(parts, num_heads), strict=True)
+    heads = zip(rows.head_layouts(1, num_heads), keys.head_layouts(parts, num_heads), strict=True)
     for (own, its), mask, size, end, part in zip(
         heads, pattern.masks, rows.sizes, ends, tokens.split(keys.spans), strict=False
     ):

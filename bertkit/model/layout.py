@@ -76,22 +76,22 @@ class Layout:
         return rows if self.slots is None else _Unpad.apply(rows, self.slots)
 
 
-class Heads(NamedTuple):
+class HeadLayout(NamedTuple):
     """How a group's rows (n, parts, A, D), parts of them query, key and value, lie in a grid (parts, B * A, T, D), and back.
 
     cells: (parts * B * A * T,) the head, of n * parts * A, that is there. For a cell without a row it is that of its sequence's
     first row, so that what is not a number stays in its sequence.
-    heads: (n * parts * A,) the cell of each head.
+    slots: (n * parts * A,) the cell of each head.
     taken: (B, 1, T, 1) float, 0 where a cell has no row; None where each has.
     """
 
     shape: tuple[int, int, int]
     cells: Tensor
-    heads: Tensor
+    slots: Tensor
     taken: Tensor | None
 
     @classmethod
-    def of(cls, layout: Layout, num_rows: int, parts: int, num_heads: int) -> Heads:
+    def of(cls, layout: Layout, num_rows: int, parts: int, num_heads: int) -> HeadLayout:
         count, length, device = layout.num_sequences, layout.max_seqlen, layout.device
         slots = torch.arange(num_rows, device=device) if layout.slots is None else layout.slots
         sequence, place = slots // length, slots % length
@@ -111,7 +111,7 @@ class Heads(NamedTuple):
     def unpad(self, grid: Tensor, out: Tensor) -> None:
         """(parts, B * A, T, D) -> (n, parts * A * D)"""
         size = grid.shape[-1]
-        torch.index_select(grid.view(-1, size), 0, self.heads, out=out.view(-1, size))
+        torch.index_select(grid.view(-1, size), 0, self.slots, out=out.view(-1, size))
 
 
 @dataclass(frozen=True)
@@ -124,20 +124,20 @@ class Grouped:
     sizes: list[int]
     layouts: list[Layout]
     padding_rows: int = 0
-    _heads: dict[tuple[int, int], list[Heads]] = field(default_factory=dict, compare=False)
+    _head_layouts: dict[tuple[int, int], list[HeadLayout]] = field(default_factory=dict, compare=False)
 
     @property
     def spans(self) -> list[int]:
         """The rows of each group, and those behind them."""
         return [*self.sizes, self.padding_rows]
 
-    def heads(self, parts: int, num_heads: int) -> list[Heads]:
+    def head_layouts(self, parts: int, num_heads: int) -> list[HeadLayout]:
         """Where the heads of rows (N, parts, A, D) lie, for each group; made once, for all layers."""
-        if (parts, num_heads) not in self._heads:
-            self._heads[parts, num_heads] = [
-                Heads.of(layout, size, parts, num_heads) for size, layout in zip(self.sizes, self.layouts, strict=True)
+        if (parts, num_heads) not in self._head_layouts:
+            self._head_layouts[parts, num_heads] = [
+                HeadLayout.of(layout, size, parts, num_heads) for size, layout in zip(self.sizes, self.layouts, strict=True)
             ]
-        return self._heads[parts, num_heads]
+        return self._head_layouts[parts, num_heads]
 
     @classmethod
     def of(
