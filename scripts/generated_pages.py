@@ -118,17 +118,18 @@ def _order(path: Path) -> list[tuple[int, str]]:
 
 
 def tree() -> str:
-    """A Markdown list of the package's folders and files, each with the first line of its docstring."""
-    package = ROOT / "bertkit"
-    lines = ["- `bertkit/`"]
-    for path in sorted(package.rglob("*.py"), key=_order):
-        depth = len(path.relative_to(package).parts)
-        first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")[0]
-        said = re.sub(r"(\w)\*", r"\1\\*", " ".join(first.split()).replace("<", "&lt;")).replace("__", "\\_\\_")
-        if path.name != "__init__.py":
-            lines.append(f"{'  ' * depth}- `{path.name}`: {said}")
-        elif path.parent != package:
-            lines.append(f"{'  ' * (depth - 1)}- `{path.parent.name}/`: {said}")
+    """A Markdown list of the folders and files of the package and of scripts/, each with the first line of its docstring."""
+    lines = []
+    for root in (ROOT / "bertkit", ROOT / "scripts"):
+        lines.append(f"- `{root.name}/`")
+        for path in sorted(root.rglob("*.py"), key=_order):
+            depth = len(path.relative_to(root).parts)
+            first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")[0]
+            said = re.sub(r"(\w)\*", r"\1\\*", " ".join(first.split()).replace("<", "&lt;")).replace("__", "\\_\\_")
+            if path.name != "__init__.py":
+                lines.append(f"{'  ' * depth}- `{path.name}`: {said}")
+            elif path.parent != root:
+                lines.append(f"{'  ' * (depth - 1)}- `{path.parent.name}/`: {said}")
     return "\n".join(lines) + "\n"
 
 

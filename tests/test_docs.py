@@ -386,7 +386,8 @@ def test_the_options_are_those_of_today() -> None:
 def test_the_tree_names_every_file_and_no_other() -> None:
     assert generated_pages.with_tree(PAGES["architecture.md"]) == PAGES["architecture.md"], "python scripts/generated_pages.py"
     named = re.findall(r"^ *- `(\w+\.py)`", generated_pages.tree(), flags=re.MULTILINE)
-    there = [path.name for path in (ROOT / "bertkit").rglob("*.py") if path.name != "__init__.py"]
+    roots = (ROOT / "bertkit", ROOT / "scripts")
+    there = [path.name for root in roots for path in root.rglob("*.py") if path.name != "__init__.py"]
     assert sorted(named) == sorted(there)
 
 

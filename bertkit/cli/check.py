@@ -85,9 +85,10 @@ def check(
             raise UsageError(
                 "a corpus has no labels to check", where=target, hint="leave out --label-errors and --learning-curve"
             )
-        if others := sorted(set(overrides) - set(_OF_CORPUS)):
+        of_data = {name for name, given in (("model", model), ("recipe", recipe)) if given is not None}
+        if others := sorted({*overrides, *of_data} - set(_OF_CORPUS)):
             raise UsageError(f"{flag_of(others[0])} is for labelled data, not for a corpus", where=target)
-        _check_corpus(Path(target), overrides, examples)
+        _check_corpus(Path(target), overrides, examples, as_json=as_json)
         return
     if others := sorted(set(overrides) - set(_OF_DATA)):
         raise UsageError(f"{flag_of(others[0])} is for a corpus; {target} is not one", hint="build one: bertkit corpus build")
@@ -218,7 +219,7 @@ def _check_data(
         raise typer.Exit(DataError.exit_code)
 
 
-def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> None:
+def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int, *, as_json: bool) -> None:
     import numpy as np
 
     from bertkit import progress
@@ -231,7 +232,8 @@ def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> Non
     (opened,) = open_corpora([corpus])
     sampler = sampler_of(opened, "train", Tokenizer.load(corpus), config, config.max_length)
     count, exact = sampler.epoch_length(opened.meta["train"]["tokens"])
-    progress.show([LEGEND, *draw_sequences(sampler, examples)])
+    if not as_json:  # which has the standard output to itself
+        progress.show([LEGEND, *draw_sequences(sampler, examples)])
     features = sampler.sequences(np.arange(sampler.in_first_epoch(1000)))
     counts: dict[str, Any] = {
         "sequences per epoch" if exact else "sequences per epoch, about": count,
@@ -241,3 +243,4 @@ def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int) -> Non
     progress.table(f"{corpus}: the first {len(features)} sequences", list(counts), [list(counts.values())])
     show_share_read(sampler)
     warn_of_absent_entities([sampler])
+    print_json(counts, wanted=as_json)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
@@ -19,6 +19,9 @@ from bertkit.cli.failures import Interrupted, speaking_for_all
 from bertkit.cli.local import LocalCommand
 from bertkit.errors import UsageError
 from bertkit.manifest import all_read_is_whole
+
+if TYPE_CHECKING:
+    from bertkit.reproduce.runs import Main
 
 
 class _Interruptible:
@@ -48,8 +51,6 @@ def _interrupted() -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise Interrupted from error
 
-
-Main = Callable[[Sequence[str]], int]  # runs a command and returns its exit code
 
 _SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
@@ -91,7 +92,7 @@ def _top(
 
 @cache
 def app() -> typer.Typer:
-    """All commands. To import them takes longer than most of them do."""
+    """All commands. Importing them takes longer than running most of them."""
     return _application([*_COMMANDS, *_GROUPS])
 
 
@@ -127,7 +128,7 @@ def _summary(name: str) -> str:
 
 
 def _chosen(args: Sequence[str], main: Main) -> Any:
-    """What runs these arguments, as Typer builds it: of the command that they begin with alone, for that is soon imported."""
+    """The function that runs these arguments. Only the module of the first word's command is imported, to start fast."""
     name = args[0] if args else ""
     if name in _COMMANDS:
         alone = typer.Typer(add_completion=False, **_SETTINGS)

@@ -50,7 +50,7 @@ def evaluate(
     [bold]bertkit eval ./some-mnli-model --recipe mnli --data glue/MNLI[/]
     """
     from bertkit import progress
-    from bertkit.files import write_files
+    from bertkit.files import refuse_unwritable, write_files
     from bertkit.metrics.bootstrap import RESAMPLES
     from bertkit.report import show
     from bertkit.runs.inference import language_model
@@ -60,6 +60,8 @@ def evaluate(
 
     if output_dir is not None and (output_dir.is_file() or (output_dir.suffix in _FILES and not output_dir.is_dir())):
         raise UsageError("--output-dir names a file; expected a folder", where=str(output_dir))
+    if output_dir is not None:
+        refuse_unwritable(output_dir)
     run, *others = runs_to_use(target, ensemble=ensemble)
     if recipe is None and language_model.is_language_model(run):
         flags = {"split": split, "output_dir": output_dir, "intervals": intervals, "errors": errors}
@@ -72,6 +74,9 @@ def evaluate(
         raise UsageError("--corpus is for pre-trained models; a recipe has its own data")
     opened = open_target(run, recipe, overrides, others=others)
     found = evaluate_target(opened, tuple(split) if split else None)
+    report = report_scores(target, found, resamples=RESAMPLES if intervals else 0, errors=errors)
+    show(report)
+    print_json(report.json, wanted=as_json)
     if output_dir is not None and not progress.console.quiet:
         for number, name in enumerate(found.splits):
             folder = output_dir / name if number else output_dir
@@ -79,6 +84,3 @@ def evaluate(
             files = opened.task.files(predictions, truth, examples)
             write_files(folder, files, locked=False)
             progress.note(f"wrote the predictions on {name} to {folder}")
-    report = report_scores(target, found, resamples=RESAMPLES if intervals else 0, errors=errors)
-    show(report)
-    print_json(report.json, wanted=as_json)

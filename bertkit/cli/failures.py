@@ -88,7 +88,7 @@ def end(error: BaseException) -> int:
 
 
 def explain(error: Exception) -> UserError | None:
-    """What the user can mend about an error, or None for a bug."""
+    """What the user can fix about an error; None for a bug."""
     words = str(error)
     if isinstance(error, UserError):
         return error

@@ -1,4 +1,4 @@
-"""What every command refuses: a URL where a file or folder must be local."""
+"""Every command refuses a URL for a file or folder that must be local."""
 
 from __future__ import annotations
 

@@ -101,7 +101,16 @@ def tune(
     """
     from bertkit.runs.tuning.search_space import read_space
 
-    of_trials = {"--search": search, "--trials": trials, "--budget": budget, "--output-dir": output_dir}
+    of_trials = {
+        "--search": search,
+        "--trials": trials,
+        "--budget": budget,
+        "--output-dir": output_dir,
+        "--held-out": held_out,
+        "--prune/--no-prune": prune,
+        "--keep-trials": keep_trials or None,
+        "--overwrite": overwrite or None,
+    }
     if find_learning_rate and (ignored := next((flag for flag, given in of_trials.items() if given is not None), None)):
         what = f"{ignored} has no effect with --find-learning-rate"
         raise UsageError(what, hint=f"leave out {ignored}; pass the range it suggests to --search in a separate command")

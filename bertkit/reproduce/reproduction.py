@@ -13,8 +13,7 @@ from bertkit.files import Kind, OutputFolder
 from bertkit.report import Finding, Report, Table, show
 from bertkit.reproduce.results import Cell, describe, write_page
 from bertkit.reproduce.runs import Main, Run, all_of, pull, runs_of_cell
-from bertkit.reproduce.table import TABLES, Scale, read_scale, read_table, tables_at
-from bertkit.reproduce.table import Table as PaperTable
+from bertkit.reproduce.table import TABLES, PaperTable, Scale, read_scale, read_table, tables_at
 
 _RUNS = "runs"
 REPRODUCTIONS = Kind.repeatable("folder of reproduced tables", rf"{_RUNS}|({'|'.join(map(re.escape, TABLES))})\.(md|json|html)")

@@ -1,6 +1,6 @@
-"""The runs of a table: each is the words of a command, in a folder that is named by a hash of them.
+"""The runs of a table. A run is a command; its folder is named by a hash of the command's words.
 
-So runs that tables share are made once, and what is finished is told by its folder. Several processes pull runs.
+So tables share runs, and finished ones are found again. Several processes can share the work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.errors import Stopped, UsageError, UserError
 from bertkit.files import UNFINISHED, Kind, lock, read_json, write_json
-from bertkit.reproduce.table import HERE, Column, Row, Step, Table
+from bertkit.reproduce.table import HERE, Column, PaperTable, Row, Step
 from bertkit.runs.directory import WRITTEN
 from bertkit.runs.run_file import read_run_file
 from bertkit.tasks.sources import recipe_folder
@@ -70,7 +70,7 @@ class Run:
 class _Placeholders:
     """What stands for the {placeholders} of a step's words: values, which may have some too, and the folders of other steps."""
 
-    def __init__(self, table: Table, values: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, table: PaperTable, values: Mapping[str, str], folder: Path) -> None:
         self.table, self.values, self.folder = table, values, folder
         self.needs: dict[Path, Run] = {}
 
@@ -82,7 +82,7 @@ class _Placeholders:
         return shlex.quote(str(run.output))
 
 
-def _run_of(name: str, table: Table, values: Mapping[str, str], folder: Path) -> Run:
+def _run_of(name: str, table: PaperTable, values: Mapping[str, str], folder: Path) -> Run:
     places = _Placeholders(table, values, folder)
     step = table.scale.steps[name]
     words = shlex.split(step.words.format_map(places))
@@ -90,7 +90,7 @@ def _run_of(name: str, table: Table, values: Mapping[str, str], folder: Path) ->
     return Run(name, step, folder / f"{name}-{own}", tuple(words), tuple(places.needs.values()))
 
 
-def runs_of_cell(table: Table, row: Row, column: Column, *, seeds: int, folder: Path, data: Path | None) -> list[Run]:
+def runs_of_cell(table: PaperTable, row: Row, column: Column, *, seeds: int, folder: Path, data: Path | None) -> list[Run]:
     """The runs of the seeds 1 to `seeds`, fewer where seeds share one. folder: of all runs. data: the folder of {data}."""
     folders = {"embedded": recipe_folder() / "data", "here": HERE, **({"data": data.resolve()} if data else {})}
     quoted = {name: shlex.quote(str(path)).replace("{", "{{").replace("}", "}}") for name, path in folders.items()}

@@ -62,7 +62,7 @@ class Claim(NamedTuple):
     column: str
 
 
-class Table(NamedTuple):
+class PaperTable(NamedTuple):
     """A table of a paper, at a scale. source: of the published figures. average: whether there is a mean over the columns."""
 
     name: str
@@ -83,7 +83,7 @@ def read_scale(name: str) -> Scale:
     return Scale(name, **{**read, "steps": {step: Step(*values) for step, values in read["steps"].items()}})
 
 
-def read_table(name: str, scale: Scale) -> Table:
+def read_table(name: str, scale: Scale) -> PaperTable:
     """Raises UsageError for an unknown one, and for one that this scale does not have."""
     if name not in TABLES:
         raise UsageError(f"no table {name!r}", hint=did_you_mean(name, TABLES))
@@ -105,10 +105,10 @@ def read_table(name: str, scale: Scale) -> Table:
         for column in columns
         if {claim["higher"], claim["lower"]} <= there and column.name in claim["columns"]
     ]
-    return Table(name, read["title"], read["source"], scale, columns, rows, claims, read.get("average", False))
+    return PaperTable(name, read["title"], read["source"], scale, columns, rows, claims, read.get("average", False))
 
 
-def tables_at(scale: Scale) -> list[Table]:
+def tables_at(scale: Scale) -> list[PaperTable]:
     """All tables that a scale has."""
     return [read_table(name, scale) for name in TABLES if scale.name in _read("tables", name)["columns"]]
 

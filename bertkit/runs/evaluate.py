@@ -51,7 +51,7 @@ def predict(
 ) -> Predictions:
     """Run `model` on this process's share of the features and gather the logits of all processes. bar: advances by features.
 
-    It lies under all that predicts: evaluation while a model trains, and whatever a trained model is used for.
+    All predictions use it, during training and after.
     """
     place = {"rank": processes.process_index, "world_size": processes.num_processes}
     if was_training := model.training:  # to set it takes longer than a short text, and threads share a model

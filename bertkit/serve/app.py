@@ -77,7 +77,8 @@ class Service:
         forms: dict[Any, list[int]] = {}
         for place, row in enumerate(rows):
             forms.setdefault(form_of(row), []).append(place)
-        found = await self._computed(*(Job(predictor, [rows[place] for place in places], alone) for places in forms.values()))
+        jobs = [Job(predictor, [rows[place] for place in places], alone, places) for places in forms.values()]
+        found = await self._computed(*jobs)
         answers: dict[int, Any] = {}
         for places, (examples, predictions) in zip(forms.values(), found, strict=True):
             answers |= zip(places, model.answers(examples, predictions, parameters), strict=True)
@@ -109,7 +110,7 @@ class Service:
         except Exception as error:
             refusal = _refusal(error)
             self.metrics.count("te_request_failure", "err", refusal.kind)
-            response = _refused(refusal)
+            response = _error_response(refusal)
         self.metrics.observe("duration", time.perf_counter() - start)
         if self.settings.log_texts:
             progress.note(json.dumps({"path": request.url.path, "status": response.status_code, "request": asked}))
@@ -210,7 +211,7 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
 
     @app.get("/health", summary="200 while the models can be asked.")
     async def health() -> Response:
-        return Response() if batcher.is_alive else _refused(Refusal(503, "a model thread has ended", "Unhealthy"))
+        return Response() if batcher.is_alive else _error_response(Refusal(503, "a model thread has ended", "Unhealthy"))
 
     @app.get("/openapi.json", include_in_schema=False)
     async def schema() -> dict[str, Any]:
@@ -222,7 +223,7 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
 
     @app.exception_handler(HTTPException)
     async def refuse(request: Request, error: HTTPException) -> Response:
-        return _refused(Refusal(error.status_code, error.detail), error.headers)
+        return _error_response(Refusal(error.status_code, error.detail), error.headers)
 
     return app
 
@@ -273,7 +274,7 @@ def _refusal(error: Exception) -> Refusal:
     return Refusal(500, str(error) if isinstance(error, UserError) else "the request failed inside bertkit", "Backend")
 
 
-def _refused(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
+def _error_response(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
     line = " ".join(refusal.line.split())
     content = {"error": line if len(line) <= _LONGEST else f"{line[:_LONGEST]}...", "error_type": refusal.kind}
     retry = {"Retry-After": "1"} if refusal.status in (429, 503) else {}

@@ -42,12 +42,14 @@ class Refusal(Exception):
 @dataclass(eq=False)
 class Job:
     """Rows of a request for a model to predict; the answer is `Predicted`. alone: a function to call with the rows instead, in
-    a batch of their own, whose result is the answer. request: all jobs of the same request, this one included.
+    a batch of their own, whose result is the answer. numbers: of the rows in their request; by default from 0. request: all
+    jobs of the same request, this one included.
     """
 
     predictor: Predictor
     rows: Sequence[Row]
     alone: Callable[[Split], Any] | None = None
+    numbers: Sequence[int] | None = None
     answer: Future[Any] = field(default_factory=Future)
     request: Sequence[Job] = ()
     came: float = field(default_factory=time.perf_counter)
@@ -55,7 +57,7 @@ class Job:
     @cached_property
     def split(self) -> Split:
         """Its rows as features. Raises DataError with the row."""
-        return self.predictor.encode(self.predictor.examples(self.rows))[0]
+        return self.predictor.encode(self.predictor.examples(self.rows, self.numbers))[0]
 
     @cached_property
     def tokens(self) -> int:
@@ -129,8 +131,8 @@ class Batcher:
     def _run(self, share: int, is_first: bool) -> None:
         """Compute batches until `close`. share: of torch's threads, for a batch beside others.
 
-        Others than the first wait until it is busy: OpenMP gives each thread helpers, and those of the last batch are still
-        awake, so that single requests in turn by two threads take half as long again.
+        The other threads wait until the first is busy. Each thread has OpenMP helpers that stay awake after a batch, so single
+        requests that alternate between two threads take half as long again.
         """
         torch.get_num_threads()  # or torch would give this thread the process's number later
         while True:
@@ -160,7 +162,7 @@ class Batcher:
     def _has_all_threads(self) -> bool:
         """Whether nothing is computed beside the batch that begins, nor was beside some before.
 
-        Under load there are such moments too, and each shape takes another kernel for another number of threads.
+        This also happens for moments under load, and a change of threads makes every shape use another kernel.
         """
         with self._changed:
             self._num_alone = self._num_alone + 1 if self._num_busy == 1 and not self._waiting else 0
@@ -209,7 +211,10 @@ class Batcher:
         return taken
 
     def _compute(self, jobs: Sequence[Job]) -> list[tuple[Job, Any]]:
-        """Jobs computed as one batch, each with its answer, or an error. If it fails, each alone: none must fail the others."""
+        """Jobs computed as one batch, each with its answer or an error.
+
+        If the batch fails, each job is computed alone, so that one bad job does not fail the others.
+        """
         start = time.perf_counter()
         try:
             splits = [job.split for job in jobs]

@@ -14,6 +14,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.runs.inference.language_model import filled_text
 from bertkit.runs.inference.predictor import Predictor, Row
+from bertkit.tasks.block import are_texts
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.token_classification.tags import spans_of
 
@@ -144,14 +145,10 @@ _PARAMETERS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "top_k": (lambda value: type(value) is int and value > 0, "a whole number from 1"),
     "function_to_apply": (lambda value: isinstance(value, str), "the name of one"),  # which one is served depends on the model
     "aggregation_strategy": (lambda value: value in ("none", "simple", "first"), "none, simple or first"),
-    "ignore_labels": (lambda value: _are_texts(value), "a list of labels"),
+    "ignore_labels": (are_texts, "a list of labels"),
     "handle_impossible_answer": (lambda value: isinstance(value, bool), "true or false"),
-    "targets": (lambda value: _are_texts(value) and 0 < len(value) <= MOST_FILLS, f"a list of 1 to {MOST_FILLS} tokens"),
+    "targets": (lambda value: are_texts(value) and 0 < len(value) <= MOST_FILLS, f"a list of 1 to {MOST_FILLS} tokens"),
 }
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 @dataclass(frozen=True)
@@ -259,7 +256,7 @@ class Served:
         known: models to suggest for a row of another task. pairs: a list of texts is a pair, as in
         text-embeddings-inference; otherwise each is a row. Raises DataError.
         """
-        is_row = not isinstance(inputs, list) or (pairs and _are_texts(inputs))
+        is_row = not isinstance(inputs, list) or (pairs and are_texts(inputs))
         if inputs in ([], None):
             raise DataError('the request has no inputs; expected {"inputs": ...} with at least one row')
         if is_row:
@@ -273,7 +270,7 @@ class Served:
                 what = f"{where} is a pair; {self.name!r} reads single texts"
                 raise DataError(f'{what}, several of them as [["one"], ["another"]]')
             given = dict(zip(("text", "text_pair"), given, strict=False))
-        if (isinstance(given, str) and self.reads_strings) or ("tokens" in self.columns and _are_texts(given)):
+        if (isinstance(given, str) and self.reads_strings) or ("tokens" in self.columns and are_texts(given)):
             return given
         if not isinstance(given, dict):
             raise DataError(f"{where} is {reprlib.repr(given)}; expected {self.expected}")

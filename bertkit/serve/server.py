@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,6 @@ from torch import nn
 from bertkit import manifest, progress
 from bertkit.errors import ModelError, UsageError, packages_of
 from bertkit.model.bert import warm_up
-from bertkit.model.devices import start_processes
 from bertkit.model.directory import read_config, resolve
 from bertkit.model.streams import num_streams
 from bertkit.runs.evaluate import batch_tokens
@@ -27,6 +27,7 @@ from bertkit.serve.batcher import Batcher
 from bertkit.serve.huggingface import MOST_FILLS, Served
 from bertkit.serve.metrics import Metrics
 from bertkit.serve.settings import ServeConfig, is_local
+from bertkit.tasks.block import read_block
 from bertkit.tasks.task import FINETUNE
 
 
@@ -54,27 +55,24 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
         options = {**overrides, "micro_batch_tokens": settings.max_batch_tokens}
         models = first_thread.submit(_open_models, named, options).result()
         metrics = Metrics()
-        batcher = Batcher(settings, metrics, first_thread, next(iter(models.values())).predictor.processes.device)
-        app = make_app(models, batcher, settings, metrics)
-        config = uvicorn.Config(
-            app,
-            lifespan="off",
-            log_config=None,
-            log_level="critical",  # its errors may quote requests
-            access_log=False,
-            server_header=False,
-            limit_concurrency=4 * settings.max_queue,  # bounds the memory of requests that are still to come
-            timeout_graceful_shutdown=int(settings.timeout) + 1,
-        )
-        host, port = listening.getsockname()[:2]
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        if is_open:
-            progress.warn(f"anyone who can reach {url} can use it: --no-auth")
-        progress.note(f"{url} serves {', '.join(models)}: open it in a browser; API: {url}/docs; Ctrl-C stops it")
-        try:
+        device = next(iter(models.values())).predictor.processes.device
+        with closing(Batcher(settings, metrics, first_thread, device)) as batcher:
+            config = uvicorn.Config(
+                make_app(models, batcher, settings, metrics),
+                lifespan="off",
+                log_config=None,
+                log_level="critical",  # its errors may quote requests
+                access_log=False,
+                server_header=False,
+                limit_concurrency=4 * settings.max_queue,  # bounds the memory of requests that are still to come
+                timeout_graceful_shutdown=int(settings.timeout) + 1,
+            )
+            host, port = listening.getsockname()[:2]
+            url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+            if is_open:
+                progress.warn(f"anyone who can reach {url} can use it: --no-auth")
+            progress.note(f"{url} serves {', '.join(models)}: open it in a browser; API: {url}/docs; Ctrl-C stops it")
             uvicorn.Server(config).run(sockets=[listening])
-        finally:
-            batcher.close()
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -112,10 +110,6 @@ def open_model(name: str, options: Mapping[str, Any]) -> Predictor:
     (run,) = runs_to_use(name, ensemble=False)
     if is_language_model(run):
         return open_to_fill(run, options, top_k=MOST_FILLS)
-    try:
-        target = open_target(run, None, options, to_predict=True)
-    except ModelError as error:
-        if error.hint != FINETUNE or any("For" in each for each in read_config(resolve(run)).extra.get("architectures") or ()):
-            raise
-        raise ModelError("the model has no trained head: there is nothing to serve", where=run, hint=FINETUNE) from None
-    return TaskPredictor(target, start_processes(target.task.recipe.training.device))
+    if read_block(read_config(resolve(run)), run) is None:
+        raise ModelError("the model has no trained head: there is nothing to serve", where=run, hint=FINETUNE)
+    return TaskPredictor(open_target(run, None, options, to_predict=True))

@@ -29,7 +29,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _are_texts(value: Any) -> bool:
+def are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
 
@@ -45,8 +45,8 @@ _FITTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "labels_are": (" or ".join(LABEL_KINDS), LABEL_KINDS.__contains__),
     "question_column": ("text", _is_text),
     "positive_label": ("text", _is_text),
-    "numbers": ("a list of text", _are_texts),
-    "intents": ("a list of text", _are_texts),
+    "numbers": ("a list of text", are_texts),
+    "intents": ("a list of text", are_texts),
     "class_weights": ("a number for each label", _are_numbers),
     "thresholds": ("a number for each label", _are_numbers),
 }

@@ -421,12 +421,31 @@ def test_output_folder_that_cannot_be_made_is_refused(
     refused(lambda: bertkit("--output-dir", "taken/run"), 2, f"({path})")
     if Path("/proc/self").exists():  # a folder that not even the superuser can write into
         refused(lambda: bertkit("--output-dir", "/proc/run"), 5, "(/proc/run)")
+    folder = read_only(tmp_path, monkeypatch)
+    refused(lambda: bertkit("--output-dir", "others/run"), 5, f"({folder})")
+
+
+def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "others"
     folder.mkdir(mode=0o555)
     if os.access(folder, os.W_OK):  # the superuser may write everywhere, and is told otherwise here
         allowed = os.access
         monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder and allowed(path, mode))
-    refused(lambda: bertkit("--output-dir", "others/run"), 5, f"({folder})")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("eval nowhere --output-dir others/scores", "report nowhere --output others/page.html"),
+        *("predict nowhere good.csv --output others/out.csv", "predict nowhere good.csv --output-dir others/out"),
+    ],
+)
+def test_output_that_cannot_be_written_is_refused_before_a_model_is_opened(
+    run_bertkit, write, refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    folder = read_only(tmp_path, monkeypatch)
+    refused(lambda: run_bertkit(*command.split()), 5, f"({folder})")
 
 
 def test_ctrl_c_before_the_training_writes_nothing(bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -46,6 +47,14 @@ def test_the_first_sequences_of_the_training_are_shown(corpus: Path, run_bertkit
         targets = len(features.labels["mlm"][sequence]) if objective != "clm" else 0
         assert tail == f"{len(ids)} tokens, {targets} targets)"
     assert ("next" in ran.err.partition("sequences per epoch")[2]) == ("+" in objective)
+
+
+def test_the_counts_as_json(corpus: Path, run_bertkit) -> None:
+    ran = run_bertkit("check", corpus, "--max-length", 24, "--json")
+    counts = json.loads(ran.out)
+    assert ran.code == 0, ran.err
+    assert list(counts)[1] == "mean tokens per sequence"
+    assert 4 < counts["mean tokens per sequence"] <= 24
 
 
 def test_tokens_are_coloured_by_what_happens_to_them(corpus: Path, run_bertkit, monkeypatch: pytest.MonkeyPatch) -> None:

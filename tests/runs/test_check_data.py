@@ -643,6 +643,8 @@ def test_blank_questions_and_ignored_answers_are_named(run_bertkit, tiny_model_d
         (("clean.csv", "--masking", "whole-word"), 2, "--masking"),
         (("helpdesk", "--objective", "mlm"), 2, "--objective"),
         (("corpus", "--max-train-samples", 3), 2, "--max-train-samples"),
+        (("corpus", "--model", "minilm"), 2, "--model is for labelled data, not for a corpus"),
+        (("corpus", "--recipe", "sst2"), 2, "--recipe is for labelled data, not for a corpus"),
         (("glue",), 2, "bertkit check mrpc"),
         (("seeds",), 2, "(seeds)"),
         (("eval", "seeds"), 2, "seeds/seed-1"),

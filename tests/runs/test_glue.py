@@ -264,7 +264,7 @@ def predicted(run: Path, split: str, **options: str) -> tuple[list[Any], list[An
     """The first texts and the values of the predictions of a split."""
     target = open_target(str(run), None, options)
     recipe = target.task.recipe.resolved()
-    predictor = TaskPredictor(replace(target, task=replace(target.task, recipe=recipe)), OneProcess.on("cpu"))
+    predictor = TaskPredictor(target, OneProcess.on("cpu"), recipe=recipe)
     examples = predictor.standard(read_splits(recipe, [split]).rows[split])
     return examples.columns["text"], [found.value for found in predictor.predict_examples(examples)]
 
@@ -374,7 +374,7 @@ def test_rows_are_counted_before_anything_is_predicted(
     trained, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, right: str, wrong: str
 ) -> None:
     expect_rows(monkeypatch, {file: count for file, count in TEST_ROWS.items() if file != wrong})
-    monkeypatch.setattr("bertkit.runs.glue.submission.predict_examples", lambda *_: pytest.fail("predicted"))
+    monkeypatch.setattr("bertkit.runs.glue.submission.predict_and_tell", lambda *_: pytest.fail("predicted"))
     with pytest.raises(DataError) as error:
         write_submission([str(trained[0] / right)], tmp_path / "out")
     file = {"AX": "diagnostic/diagnostic.tsv"}.get(wrong, f"{wrong}/test.tsv")

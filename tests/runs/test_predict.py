@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 from trained import predictions_of, train
 
-from bertkit.errors import DataError, ModelError, UsageError, UserError
+from bertkit.errors import DataError, MachineError, ModelError, UsageError, UserError
 from bertkit.runs.inference.scores import evaluate_target
 from bertkit.runs.target import open_target
 from bertkit.tasks.output import Csv
@@ -265,6 +265,17 @@ def test_damaged_weights_are_an_error_and_nothing_is_written(
     (tmp_path / "run" / "manifest.json").unlink()  # as in runs of older versions
     assert run_bertkit(*command.split()).code == 0
     assert (tmp_path / "out.csv").read_text(encoding="utf-8") != "good" or (tmp_path / "scores").is_dir()
+
+
+def test_scores_are_shown_although_the_predictions_cannot_be_written(
+    run: Path, run_bertkit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise MachineError("cannot write: the disk is full")
+
+    monkeypatch.setattr("bertkit.files.write_files", full)
+    ran = run_bertkit("eval", run, "--output-dir", "scores", "--json")
+    assert (ran.code, "accuracy" in ran.out, "accuracy" in ran.err) == (5, True, True), ran.err
 
 
 def test_a_config_that_was_edited_is_a_warning(run: Path, run_bertkit, tmp_path: Path) -> None:

@@ -292,6 +292,7 @@ def test_answers_have_ids_and_as_many_candidates_as_asked_for(make_model_dir, ru
         (["--format", "parquet"], "--format is 'parquet'"),
         (["new.csv"], "2 files to predict"),
         (["--output", "out.csv", "--output-dir", "out"], "--output-dir"),
+        (["--output-dir", "new.csv"], "the output folder is a file (new.csv)"),
     ],
 )
 def test_what_cannot_be_written_is_refused_at_once(
@@ -464,9 +465,8 @@ def test_what_would_not_go_on_as_it_began_is_refused(changed: str, interrupted, 
     ran = interrupted(*options, stdin=stdin)
     line = ran.err.splitlines()[-2]
     assert (ran.code, line.startswith("error: "), "--overwrite" in ran.err) == (2, True, True)
-    assert {"model": "another model", "options": "other options", "layout": "other options", "stdin": "standard input"}.get(
-        changed, "the rows have changed"
-    ) in line
+    named = {"model": "model was ['", "options": "settings: max_length was ", "layout": "settings: keep was None, is 'more'"}
+    assert {**named, "stdin": "standard input"}.get(changed, "the rows have changed") in line
     assert (tmp_path / "out.jsonl.partial").read_bytes() == before, "nothing is lost"
     ran = interrupted("--overwrite", *options, stdin=stdin)
     assert (ran.code, len(read_rows(tmp_path / "out.jsonl"))) == (0, len(content))
@@ -521,9 +521,40 @@ def test_several_files_to_a_folder(model: Path, run_bertkit, tmp_path: Path, mon
     for name, count in (("a", 10), ("b", 11), ("more", 7)):
         assert [row["text"] for row in read_rows(out / f"{name}.jsonl")] == [text_of(row) for row in range(count)]
     other = run_bertkit(*command, "--keep", "all")
-    assert (other.code, "other options" in other.err) == (2, True)
+    assert (other.code, "settings: keep was None, is 'all' (out)" in other.err) == (2, True), other.err
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    (out / "mine.txt").touch()
     assert run_bertkit(*command, "--keep", "all", "--overwrite", "--format", "csv.gz").code == 0
     assert len(read_rows(out / "b.csv.gz")) == 11
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out.old-1").iterdir()} == before
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("_SUCCESS", "_settings.json", "a.csv.gz", "b.csv.gz", "mine.txt", "more.csv.gz")
+    ]
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_what_overwrite_moved_comes_back_if_nothing_is_written(
+    window: int | None, model: Path, run_bertkit, tmp_path: Path
+) -> None:
+    """window: at which it is killed, after which it goes on."""
+    out, command = tmp_path / "out", ("predict", model, "a.csv", "b.csv", "--output-dir", "out", *FP32)
+    for name in "ab":
+        write_rows(tmp_path / f"{name}.csv", rows(4))
+    assert run_bertkit(*command).code == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    if window is None:
+        (tmp_path / "a.csv").write_text("text\n", encoding="utf-8")  # no rows
+        ran = run_bertkit(*command[:3], *command[4:], "--overwrite")
+        assert (ran.code, "moved out.old-1 back to out" in ran.err) == (3, True), ran.err
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            killing(patch, window, "computing")
+            with pytest.raises(Killed):
+                run_bertkit(*command, "--overwrite", "--keep", "all")
+        assert "a.jsonl.partial" in {path.name for path in out.iterdir()}
+        out = tmp_path / "out.old-1"
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert (tmp_path / "out.old-1").exists() == (window is not None)
 
 
 def test_what_a_folder_has_counts_only_for_the_files_it_is_of(model: Path, run_bertkit, tmp_path: Path) -> None:
@@ -544,16 +575,18 @@ def test_what_a_folder_has_counts_only_for_the_files_it_is_of(model: Path, run_b
     assert not (out / "_SUCCESS").exists()
 
 
+@pytest.mark.parametrize("is_half_there", [True, False])
 def test_a_second_command_does_not_go_on_with_what_the_first_has_finished(
-    model: Path, run_bertkit, tmp_path: Path, monkeypatch
+    is_half_there: bool, model: Path, run_bertkit, tmp_path: Path, monkeypatch
 ) -> None:
-    """The first one ends while the second one, which has seen its half, loads its model."""
+    """The first one ends while the second one, which has seen its half or nothing, loads its model."""
     write_rows(tmp_path / "new.csv", rows())
     command = ("predict", model, "new.csv", "--output", "out.jsonl", *FP32)
-    with pytest.MonkeyPatch.context() as patch:
-        killing(patch, 3, "computing")
-        with pytest.raises(Killed):
-            run_bertkit(*command)
+    if is_half_there:
+        with pytest.MonkeyPatch.context() as patch:
+            killing(patch, 3, "computing")
+            with pytest.raises(Killed):
+                run_bertkit(*command)
     opened = outputs.OutputFile.open
 
     def late(output: outputs.OutputFile) -> Any:
@@ -563,8 +596,9 @@ def test_a_second_command_does_not_go_on_with_what_the_first_has_finished(
 
     monkeypatch.setattr(outputs.OutputFile, "open", late)
     second = run_bertkit(*command)
-    assert (second.code, "another process has just written" in second.err) == (2, True), second.err
+    assert (second.code, "another process has just begun or finished" in second.err) == (2, True), second.err
     assert len(read_rows(tmp_path / "out.jsonl")) == COUNT
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.csv", "out.jsonl"], "no half that unlocks it"
 
 
 def test_the_first_command_ends_just_before_the_second_one_locks_its_half(
@@ -605,10 +639,12 @@ def test_processes_share_the_files(model: Path, run_bertkit, tmp_path: Path, mon
         def wait_for_everyone(self) -> None:
             pass
 
-    folder = tmp_path / "out"
+    folder, written = tmp_path / "out", set()
     for rank in (0, 1, 2):
         Of3.process_index, Of3.is_main_process = rank, rank == 0
-        monkeypatch.setattr("bertkit.runs.inference.predict.start_processes", lambda device: Of3())
+        monkeypatch.setattr("bertkit.runs.inference.predictor.start_processes", lambda device: Of3())
         assert run_bertkit("predict", model, "a.csv", "b.csv", "c.csv", "--output-dir", "out", *FP32).code == 0
         assert sorted(path.stem for path in folder.glob("*.jsonl")) == [*"abc"][: rank + 1]
         assert (folder / "_SUCCESS").exists() == (rank == 2)
+        written.add((folder / "_settings.json").stat().st_ino)
+    assert len(written) == 1, "by the main process alone"

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -199,11 +200,33 @@ def test_a_bad_search_is_one_line(tune, bad: str) -> None:
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("more", [("--search", "batch-size=8"), ("--trials", 3), ("--budget", "1h"), ()])
+@pytest.mark.parametrize(
+    "more",
+    [
+        *(("--search", "batch-size=8"), ("--trials", 3), ("--budget", "1h"), ("--held-out", "test"), ()),
+        *(("--keep-trials",), ("--overwrite",), ("--no-prune",)),
+    ],
+)
 def test_the_range_test_ignores_nothing(tune, run_bertkit, model: Path, more: tuple) -> None:
-    told = more[0] if more else "--output-dir"
+    told = {"--no-prune": "--prune/--no-prune"}.get(more[0], more[0]) if more else "--output-dir"
     ran = run_bertkit("tune", "./task.py", "-m", model, "--find-learning-rate", *(more or ("-o", "out")))
     assert (ran.code, f"{told} has no effect with --find-learning-rate" in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("more", ["--find-learning-rate", "-o out"])
+def test_several_processes_are_refused(
+    run_bertkit, model: Path, place: Path, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    monkeypatch.setattr("bertkit.runs.tuning.trials.start_accelerator", lambda _: SimpleNamespace(num_processes=2))
+    ran = run_bertkit("tune", "text-classification", "--train", "rows.csv", "-m", model, *more.split())
+    assert (ran.code, "tune trains in one process, but was launched as 2" in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "set_aside"])
+def test_rows_of_the_trials_cannot_be_held_out(tune, place: Path, split: str) -> None:
+    ran = tune("--held-out", split, task="text-classification")
+    assert (ran.code, f"--held-out is {split}; expected rows that no trial sees" in ran.err) == (2, True), ran.err
+    assert not Path("out").exists()
 
 
 def test_the_help_does_not_offer_what_tune_refuses(run_bertkit) -> None:

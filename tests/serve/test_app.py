@@ -445,6 +445,7 @@ def test_parameters_of_wrong_types(client: TestClient, name: str) -> None:
         ("/explain", {"labels": "none"}, "unknown key 'labels'; expected inputs, label, model"),
         ("/", {"parameters": [1]}, "parameters is [1]; expected an object"),
         ("/", {"inputs": {"text": "a", "foo": 1}}, "inputs has 'foo'; 'labels' is for text-classification, and reads text"),
+        ("/", {"inputs": ["a", {"text": ["b"]}]}, "(rows:1)"),
         ("/", {"inputs": ["a", 3]}, 'inputs[1] is 3; expected a string, or an object with "text", "text_pair"'),
         ("/models/answers", {"inputs": "only text"}, 'inputs is \'only text\'; expected an object with "question", "context"'),
         ("/models/choices", {"inputs": "a"}, 'expected an object with "text", "question", "choices"'),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 import socket
@@ -18,6 +19,7 @@ import pytest
 import torch
 
 from bertkit.serve import server
+from bertkit.serve.batcher import Batcher
 
 pytestmark = pytest.mark.e2e
 SECRET = "the hidden ticket"
@@ -184,6 +186,21 @@ def test_other_machines(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPat
         re.search(r"^warning: anyone who can reach http://0\.0\.0\.0:\d+ can use it", ran.err, re.MULTILINE) is not None
     ) == warned
     assert "secret" not in ran.err
+
+
+def test_the_threads_end_if_the_command_fails_once_they_wait(
+    run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note(line: str) -> None:
+        if "open it in a browser" in line:
+            raise OSError(errno.ENOSPC, "the disk of the log is full")
+
+    closed: list[str] = []
+    monkeypatch.setattr(Batcher, "_run", lambda *_: None)  # which would wait for ever
+    monkeypatch.setattr(Batcher, "close", lambda _: closed.append("closed"))
+    monkeypatch.setattr("bertkit.progress.note", note)
+    ran = run_bertkit("serve", folder, "--port", 0, "--device", "cpu")
+    assert (ran.code, closed) == (5, ["closed"]), ran.err
 
 
 def test_unfinished_requests_are_bounded(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from bertkit.runs.directory import SAME, RunFolder, scores_table
 from bertkit.runs.dry_run import measure
 from bertkit.runs.evaluate import CONSTANT, Scored, Split, encode_split, score_splits
 from bertkit.runs.finetuning.baselines import Baselines, fit_baselines
-from bertkit.runs.inference.predictor import predict_examples
+from bertkit.runs.inference.predictor import predict_and_tell
 from bertkit.runs.inference.scores import score_intervals
 from bertkit.runs.publishing.card import model_card
 from bertkit.runs.remarks import report_remarks
@@ -233,7 +233,7 @@ def finetune(
         progress.table(str(output_dir), *scores_table(state, published_scores(recipe, model)))
     if to_beat is not None:
         best = open_target(str(output_dir), None, {}, to_predict=True)
-        show(to_beat.compare(predict_examples(best, best.task, replace(to_beat.examples, remarks=Remarks()))))
+        show(to_beat.compare(predict_and_tell(best, replace(to_beat.examples, remarks=Remarks()))))
     _warn_of_training(state, MetricsLog(output_dir).read(), config)
     if architecture == "BertModel":
         progress.note("transformers does not know this head: it opens the folder only as an encoder")
@@ -328,7 +328,7 @@ def _baselines(
 
 
 def _resolved_earlier(unfinished: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the run to resume that nobody asked for: what was asked for has to be asked for again."""
+    """The settings of the unfinished run that were defaults or chosen. The user must repeat those that were given."""
     return {name: value for name, value in unfinished["training"].items() if name not in unfinished.get("asked", {})}
 
 

@@ -17,14 +17,13 @@ from bertkit.errors import DataError, UsageError, plural
 from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_files
 from bertkit.readers import Examples
 from bertkit.runs.glue.benchmark import AX, DIAGNOSTIC, TASKS, GlueTask
-from bertkit.runs.inference.predictor import predict_examples
+from bertkit.runs.inference.predictor import predict_and_tell
 from bertkit.runs.run_file import read_recipe, read_run_file, require_run
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Task
 
 ZIP = "submission.zip"
 _PARTS = re.compile("|".join(map(re.escape, (ZIP, *(f"{file}.tsv" for task in (*TASKS.values(), AX) for file in task.files)))))
@@ -45,7 +44,7 @@ def write_submission(
     """
     output = OutputFolder.prepare(output_dir, SUBMISSION, overwrite=overwrite, reads=[*runs, data])
     by_task = _by_task(runs)
-    inputs: dict[str, tuple[Opened, Task, Examples]] = {}
+    inputs: dict[str, tuple[Opened, Examples]] = {}
     columns: dict[str, list[str]] = {}
     sources: dict[str, str] = {}
     files = {file: (name, task) for name, task in {**TASKS, DIAGNOSTIC: AX}.items() for file in task.files}
@@ -54,7 +53,7 @@ def write_submission(
             inputs[file], sources[file] = _open(run, name, task, *task.files[file], data), str(run)
     for file, (name, task) in files.items():
         if file in inputs:
-            columns[file] = _format_predictions(name, task, predict_examples(*inputs[file]))
+            columns[file] = _format_predictions(name, task, predict_and_tell(*inputs[file]))
         else:
             (constant,) = _format_predictions(name, task, [None])
             columns[file], sources[file] = [constant] * task.files[file][1], f"no run: the constant {constant}"
@@ -117,8 +116,8 @@ def _dev_score(run: Path) -> float:
     return score if read_recipe(values, run).resolved().greater_is_better else -score
 
 
-def _open(run: Path, name: str, task: GlueTask, split: str, count: int, data: str | None) -> tuple[Opened, Task, Examples]:
-    """A run, its task with the recipe for a test set, and the test set."""
+def _open(run: Path, name: str, task: GlueTask, split: str, count: int, data: str | None) -> tuple[Opened, Examples]:
+    """A run with the recipe for a test set, and the test set."""
     values = require_run(run)
     own = values["recipe"].get("data")
     options: dict[str, Any] = {}
@@ -128,12 +127,12 @@ def _open(run: Path, name: str, task: GlueTask, split: str, count: int, data: st
     if data is not None:
         options["data"] = str(Path(data) / task.folder)
     target = open_target(str(run), name if name == DIAGNOSTIC else None, options)
-    resolved = replace(target.task, recipe=target.task.recipe.resolved())
-    examples = resolved.examples(read_splits(resolved.recipe, [split]).rows[split], labelled=False)
+    target = replace(target, task=replace(target.task, recipe=target.task.recipe.resolved()))
+    examples = target.task.examples(read_splits(target.task.recipe, [split]).rows[split], labelled=False)
     if len(examples) != count:
         what = f"the test set of {name} has {plural(len(examples), 'row')}; the leaderboard expects {count}"
         raise DataError(what, where=examples.source, hint="use GLUE's own download")
-    return target, resolved, examples
+    return target, examples
 
 
 def _format_predictions(name: str, task: GlueTask, predictions: Sequence[Prediction | None]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -14,13 +15,14 @@ import torch
 from bertkit import __version__, manifest, progress
 from bertkit.config import options_of
 from bertkit.errors import DataError, UsageError, listed, plural
-from bertkit.model.devices import OneProcess, start_processes
+from bertkit.model.devices import OneProcess
 from bertkit.model.pretrained import hash_of_model
 from bertkit.progress import Rate
 from bertkit.readers import Examples, Remarks, is_blank, join_blocks, windows
 from bertkit.readers.content import source_name
+from bertkit.runs.inference.destination import STDIN, Destination, expand
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
-from bertkit.runs.inference.outputs import STDIN, TEXT, Destination, Form, Output, OutputFile, Progress, expand
+from bertkit.runs.inference.outputs import TEXT, Form, Output, OutputFile, Progress
 from bertkit.runs.inference.predictor import Predictor, TaskPredictor
 from bertkit.runs.inference.uncertain import least_certain, spread
 from bertkit.runs.remarks import report_remarks, tell
@@ -104,16 +106,12 @@ def _open(
         return files, files.read_blocks
     own = target.task.recipe.resolved()
     target.refuse_other_folds([split])
-    task = replace(target.task, recipe=own)
-    predictor = TaskPredictor(replace(target, task=task), start_processes(own.training.device))
-    return predictor, lambda name: [read_splits(own, [name]).rows[name]]
+    return TaskPredictor(target, recipe=own), lambda name: [read_splits(own, [name]).rows[name]]
 
 
 def of_files(target: Opened, files: Sequence[str], overrides: Collection[str]) -> TaskPredictor:
     """A predictor for files. overrides: the names of the options that the user gave."""
-    recipe = target.task.recipe.with_file(files[0], overrides, target.written).resolved()
-    task = replace(target.task, recipe=recipe)
-    return TaskPredictor(replace(target, task=task), start_processes(recipe.training.device))
+    return TaskPredictor(target, recipe=target.task.recipe.with_file(files[0], overrides, target.written).resolved())
 
 
 def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, Any], to: Destination) -> Progress:
@@ -151,13 +149,18 @@ class _Command:
 
     def run(self, state: Progress) -> None:
         everyone = self.predictor.processes
-        if everyone.is_main_process:
-            if self.to.overwrite:
-                self.to.start_over()
-            self.to.prepare(state)
-        _wait(everyone)
-        if not everyone.is_main_process:
-            self.to.prepare(state)
+        is_main = everyone.is_main_process
+        with self.to.replaced() if self.to.overwrite and is_main else nullcontext():
+            if is_main:
+                self.to.prepare(state, writes=True)
+            _wait(everyone)
+            if not is_main:
+                self.to.prepare(state, writes=False)
+            self.predict_all(state)
+            _wait(everyone)
+
+    def predict_all(self, state: Progress) -> None:
+        everyone = self.predictor.processes
         sources = [*self.to.files]
         if len(sources) > 1:  # each process has its own
             sources = sources[everyone.process_index :: everyone.num_processes]
@@ -169,7 +172,6 @@ class _Command:
                 continue
             self.predict(source, self.output_for(source, path, state))
         self.to.close()
-        _wait(everyone)
 
     def output_for(self, source: str, path: Path | None, state: Progress) -> Output:
         if path is None or (path.exists() and not path.is_file()):  # such as a named pipe

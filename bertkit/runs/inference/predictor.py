@@ -1,6 +1,6 @@
 """A trained model in use: rows in, predictions out, in order and in bounded memory.
 
-It is what Python code imports, and it lies under every command that predicts.
+Python code imports it, and every command that predicts uses it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, list
 from bertkit.features import Features
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.bert import pack_weights
-from bertkit.model.devices import OneProcess, Processes, keep_freed_memory, start_accelerator
+from bertkit.model.devices import OneProcess, Processes, keep_freed_memory, start_accelerator, start_processes
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Head, Vectors
 from bertkit.model.int8 import quantize
@@ -39,12 +39,12 @@ from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask
 from bertkit.tasks.output import ALL, Layout
 from bertkit.tasks.presentation import Count, Prediction, Presents
-from bertkit.tasks.recipe import unread_columns
+from bertkit.tasks.recipe import Recipe, unread_columns
 from bertkit.tasks.task import FINETUNE, Task
 
 Row = Mapping[str, Any] | str | Sequence[str]
 POOLED = ("mean", "cls")
-LONGEST = 512  # tokens of a text, for a model whose training does not say
+LONGEST = 512  # maximum tokens of a text, unless the model's training set another limit
 
 
 class Predictor:
@@ -55,7 +55,7 @@ class Predictor:
     """
 
     task: Task | None = None
-    warns = False  # of a precision that cannot be had, as Python code expects it; commands print the one that is used
+    warns = False  # Python code is warned if it does not get the precision it asked for; commands print the precision
 
     def __init__(self, pretrained: Pretrained, processes: Processes, precision: str = "auto") -> None:
         self.pretrained, self.processes, self._precision = pretrained, processes, precision
@@ -65,7 +65,7 @@ class Predictor:
 
     @cached_property
     def precision(self) -> Precision:
-        """What was asked for; measured, where nothing or int8 was and this is a CPU."""
+        """The precision that was asked for. On a CPU, auto and int8 are measured first."""
         found = resolve_precision(self._precision, self.pretrained.config, self.processes, training=False)
         if found.asked != "auto" and not self.warns:
             progress.note(str(found))
@@ -141,7 +141,7 @@ class Predictor:
         for window in batched(rows, sizes):
             for _, alike in groupby(window, _form):  # texts and lists of words are columns of other names
                 part = [*alike]
-                yield from self.predict_examples(self.examples(part, first))
+                yield from self.predict_examples(self.examples(part, range(first, first + len(part))))
                 first += len(part)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -216,20 +216,21 @@ class Predictor:
     def _headless(self) -> ModelError:
         return ModelError("the model has no trained head and can only give vectors", where=self.pretrained.name, hint=FINETUNE)
 
-    def examples(self, rows: Sequence[Row], first: int = 0) -> Examples:
-        """Rows of `predict`, all of one form, under the task's standard names of columns. first: the number of the first one.
+    def examples(self, rows: Sequence[Row], numbers: Sequence[int] | None = None) -> Examples:
+        """Rows of `predict`, all of one form, under the task's standard names of columns. Raises DataError with the row.
 
-        Raises DataError with the row.
+        numbers: by which errors name the rows; by default from 0.
         """
+        numbers = range(len(rows)) if numbers is None else numbers
         read = []
-        for number, row in enumerate(rows, start=first):
+        for number, row in zip(numbers, rows, strict=True):
             try:
                 read.append(self._columns(row))
             except ValueError as error:
                 raise DataError(str(error), where=f"rows:{number}") from None
         names = dict.fromkeys(name for row in read for name in row)
         columns: dict[str, Sequence[Any]] = {name: [row.get(name) for row in read] for name in names}
-        return self.standard(Examples(columns, "rows", range(first, first + len(rows)), first=first))
+        return self.standard(Examples(columns, "rows", numbers, first=next(iter(numbers), 0)))
 
     def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
         """Why rows get their label; of text classification alone."""
@@ -295,19 +296,20 @@ class TaskPredictor(Predictor):
 
     task: Task
 
-    def __init__(self, target: Opened, processes: Processes) -> None:
-        self.task = target.task
-        self.pretrained, self.processes = target.pretrained, processes
-        training = target.task.recipe.training
+    def __init__(self, target: Opened, processes: Processes | None = None, *, recipe: Recipe | None = None) -> None:
+        """processes: by default those of the launch, on the recipe's device. recipe: in place of the target's."""
+        if recipe is not None:
+            target = replace(target, task=replace(target.task, recipe=recipe))
+        self.task, training = target.task, target.task.recipe.training
+        self.pretrained, self.processes = target.pretrained, processes or start_processes(training.device)
         self.max_length, self.micro_batch_tokens = training.max_length, training.micro_batch_tokens
         self._precision, self._models = training.precision, (target, *target.others)
         self._encoding = threading.Lock()
 
     @cached_property
     def _modules(self) -> list[Any]:
-        return [
-            self._loaded(each.task.build(each.task.configure(each.pretrained.config)), each.pretrained) for each in self._models
-        ]
+        built = ((each.task.build(each.task.configure(each.pretrained.config)), each.pretrained) for each in self._models)
+        return [self._loaded(*each) for each in built]
 
     @classmethod
     def open(cls, name: str, device: str, precision: str) -> Self:
@@ -361,7 +363,7 @@ class TaskPredictor(Predictor):
         return self.task.recipe.row_of(row)
 
     def _texts_of(self, row: Mapping[str, Any], number: int) -> Sequence[str]:
-        return next(iter(self.task.recipe.texts_of(self.examples([row], number))))
+        return next(iter(self.task.recipe.texts_of(self.examples([row], [number]))))
 
     def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
         """Each word's signed input times gradient, of the logit of `label`; by default of the label that is predicted.
@@ -377,7 +379,7 @@ class TaskPredictor(Predictor):
         refuse_int8(self.precision.name, "an explanation")
         found: list[Explanation] = []
         for window in batched(_checked(rows)):
-            examples = self.examples(window, len(found))
+            examples = self.examples(window, range(len(found), len(found) + len(window)))
             features = self.encode(examples)[0].features
             outputs = np.zeros(len(window), dtype=np.int64)  # of a number the only one
             if label is not None:
@@ -395,11 +397,11 @@ class TaskPredictor(Predictor):
         return found
 
 
-def predict_examples(target: Opened, task: Task, examples: Examples) -> list[Prediction]:
-    """One prediction per example. task: the target's, perhaps with another recipe."""
-    accelerator = start_accelerator(task.recipe.training.device)
+def predict_and_tell(target: Opened, examples: Examples) -> list[Prediction]:
+    """One prediction per example, with Accelerate's processes; prints remarks, counts and a bar."""
+    accelerator = start_accelerator(target.task.recipe.training.device)
     report_remarks(examples.remarks)
-    predictor = TaskPredictor(replace(target, task=task), accelerator)
+    predictor = TaskPredictor(target, accelerator)
     split, counts = predictor.encode(examples)
     tell(len(examples), counts)
     with progress.bar("predict", len(split.features)) as bar:

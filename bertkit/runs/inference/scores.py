@@ -75,18 +75,18 @@ class Evaluated(NamedTuple):
 
 def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> Evaluated:
     """Predict and score every split; by default those of the target's recipe. Raises UsageError, DataError."""
-    task = replace(target.task, recipe=target.task.recipe.resolved())
-    refuse_code(task.recipe)
-    if note := check_metrics(task.recipe.metrics):
+    recipe = target.task.recipe.resolved()
+    refuse_code(recipe)
+    if note := check_metrics(recipe.metrics):
         progress.note(note)
-    target.refuse_other_folds(splits or task.recipe.eval_splits)
-    accelerator = start_accelerator(task.recipe.training.device)
-    rows = read_splits(task.recipe, splits or task.recipe.eval_splits).rows
+    target.refuse_other_folds(splits or recipe.eval_splits)
+    accelerator = start_accelerator(recipe.training.device)
+    predictor = TaskPredictor(target, accelerator, recipe=recipe)
+    task, rows = predictor.task, read_splits(recipe, splits or recipe.eval_splits).rows
     data = {split: encode_split(task, split, examples, target.pretrained.tokenizer) for split, examples in rows.items()}
     for name, split in data.items():
         check_segments(split.features, target.pretrained.config)
         _warn_if_changed(target, task, name, split.examples)
-    predictor = TaskPredictor(replace(target, task=task), accelerator)
     scored = predictor.score(data)
     accelerator.wait_for_everyone()
     return Evaluated(predictor, target.trained_from, scored, rows, data)

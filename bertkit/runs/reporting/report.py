@@ -28,9 +28,9 @@ from bertkit.runs.checks.label_errors import FOUND as LABEL_ERRORS
 from bertkit.runs.checks.label_errors import report_label_errors
 from bertkit.runs.checks.learning_curve import FOUND as LEARNING_CURVE
 from bertkit.runs.checks.learning_curve import report_learning_curve
+from bertkit.runs.inference.destination import check_output
 from bertkit.runs.inference.explanation import Explanation
 from bertkit.runs.inference.language_model import HeldOut, open_held_out
-from bertkit.runs.inference.outputs import check_output
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.scores import Evaluated, Predicted, evaluate_target, report_scores
 from bertkit.runs.pretraining.course import Course
@@ -38,9 +38,8 @@ from bertkit.runs.reporting.compare import Side, compare_sides, refuse_other_row
 from bertkit.runs.reporting.slices import describe_slices
 from bertkit.runs.run_file import flat, require_run
 from bertkit.runs.series import runs_to_use
-from bertkit.runs.target import Opened, open_target
-from bertkit.runs.tuning.study import SUMMARY as TUNING
-from bertkit.runs.tuning.study import report_tuning
+from bertkit.runs.target import open_target
+from bertkit.runs.tuning.study import TUNING_FILE, report_tuning
 from bertkit.tasks import TextClassificationTask
 from bertkit.tasks.class_report import describe_reliability
 from bertkit.tasks.recipe import published_scores
@@ -75,7 +74,6 @@ class Result(NamedTuple):
     """A fine-tuned run with its predictions."""
 
     run: Run
-    target: Opened
     found: Evaluated
 
 
@@ -96,8 +94,9 @@ def write_report(
     found = {name: _found_in(Path(name), rows) for name in names}
     sections: list[Section] = []
     if runs := _open([name for name in names if not found[name]]):
-        describe = _describe_pretraining if runs[0].family == PRETRAINING else _describe_tasks
-        sections = [*describe(runs, rows, recipe_name), Section("Settings", [_settings(runs)])]
+        is_pretraining = runs[0].family == PRETRAINING
+        described = _describe_pretraining(runs, rows) if is_pretraining else _describe_tasks(runs, rows, recipe_name)
+        sections = [*described, Section("Settings", [_settings(runs)])]
     sections += chain.from_iterable(found.values())
     page = render(f"Report of {', '.join(found)}", sections, paths=_relative_paths(names, runs))
     if not progress.console.quiet:
@@ -109,7 +108,7 @@ def write_report(
 _FOUND: dict[str, tuple[str, Callable[[Mapping[str, Any], Path, int], Report]]] = {
     LABEL_ERRORS: ("Wrong labels", report_label_errors),
     LEARNING_CURVE: ("Learning curve", lambda found, folder, rows: report_learning_curve(found)),
-    TUNING: ("Tuning", lambda found, folder, rows: report_tuning(found, folder)),
+    TUNING_FILE: ("Tuning", lambda found, folder, rows: report_tuning(found, folder)),
 }
 
 
@@ -164,7 +163,7 @@ def _describe_tasks(runs: Sequence[Run], rows: int, recipe_name: str | None) -> 
     for run in runs:
         target = open_target(str(run.folder), recipe_name, {})
         found = evaluate_target(target, tuple(results[0].found.splits) if results else None)
-        results.append(Result(run, target, found))
+        results.append(Result(run, found))
         for split, of_first in results[0].found.splits.items():
             refuse_other_rows(found.splits[split].examples, of_first.examples, split, name=run.name, first_name=runs[0].name)
     scores: list[Table | Finding] = []
@@ -189,7 +188,7 @@ def _describe_tasks(runs: Sequence[Run], rows: int, recipe_name: str | None) -> 
 
 def _scores(result: Result) -> tuple[list[Table | Finding], dict[str, list[Table]]]:
     """The first score beside baselines, and all scores of eval; and the tables of each split."""
-    scored, trained_from = result.found.scored, result.target.trained_from
+    scored, trained_from = result.found.scored, result.found.trained_from
     published = published_scores(scored.task.recipe, trained_from)
     report = report_scores(result.run.name, result.found, resamples=RESAMPLES)
     first, value = next(iter(scored.scores.items()))
@@ -246,7 +245,7 @@ def _compare(results: Sequence[Result], count: int) -> list[Table | Finding | En
     """The comparison of the first split, and the rows that only the first run has wrong, or only another run."""
     split = next(iter(results[0].found.splits))
     predicted = {result.run.name: result.found.of(split) for result in results}
-    sides = [Side(run.name, run.values, [predicted[run.name].scorer()]) for run, _, _ in results]
+    sides = [Side(run.name, run.values, [predicted[run.name].scorer()]) for run, _ in results]
     examples = predicted[results[0].run.name].examples
     comparison = compare_sides(sides, examples, split)
     parts = _shown(report_comparison(comparison))
@@ -270,13 +269,13 @@ def _compare(results: Sequence[Result], count: int) -> list[Table | Finding | En
 def _check(result: Result, recipe_name: str | None) -> list[Table | Finding]:
     """The findings of check in a run's data."""
     recipe, splits, _ = open_data(str(result.run.folder), recipe_name, {})
-    return _shown(check_data(recipe, splits, result.target.pretrained).report(result.run.name))
+    return _shown(check_data(recipe, splits, result.found.predictor.pretrained).report(result.run.name))
 
 
 # --- pre-training ----------------------------------------------------------------------------------------------------
 
 
-def _describe_pretraining(runs: Sequence[Run], rows: int, recipe_name: str | None) -> list[Section]:
+def _describe_pretraining(runs: Sequence[Run], rows: int) -> list[Section]:
     scores: list[Table | Finding] = []
     details: list[Section] = []
     for run in runs:

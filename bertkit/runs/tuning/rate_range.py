@@ -14,6 +14,7 @@ from bertkit.errors import UsageError
 from bertkit.model.pretrained import open_pretrained
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.finetuning.finetune import finetune
+from bertkit.runs.tuning.trials import start_alone
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
@@ -31,8 +32,10 @@ class _Enough(Exception):
 def find_learning_rate(recipe: Recipe, **how: Any) -> Report:
     """Train STEPS steps with a rising learning rate, and show the loss by rate and a range to search; nothing is kept.
 
-    how: name, model and fresh_head, as for `finetune`. Raises UsageError if the loss is not finite within the first steps.
+    how: name, model and fresh_head, as for `finetune`. Raises UsageError if a launcher has started several processes, or the
+    loss is not finite within the first steps.
     """
+    start_alone(recipe.training.device)
     resolved = recipe.resolved()
     data = read_splits(resolved)
     nothing: dict[str, Any] = {"learning_rate": None}

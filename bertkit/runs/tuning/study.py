@@ -26,7 +26,7 @@ from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.files import Kind, OutputFolder, read_json, write_json
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval
-from bertkit.model.devices import Processes, start_accelerator
+from bertkit.model.devices import Processes
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
@@ -41,15 +41,15 @@ from bertkit.runs.run_file import changed_settings
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened
 from bertkit.runs.tuning.search_space import Range, Space, shown
-from bertkit.runs.tuning.trials import JOURNAL, LOCKS, LOST, TRIES, WINNER, Trials, require_packages
+from bertkit.runs.tuning.trials import JOURNAL, LOCKS, LOST, TRIES, WINNER, Trials, require_packages, start_alone
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import SET_ASIDE, read_splits
 from bertkit.tasks.task import Task
 
 DRAWN = 20  # trials of a space with ranges
-SUMMARY, _BEST = "tune.json", "best"
-TUNING = Kind.repeatable("tuning", rf"{SUMMARY}|{re.escape(JOURNAL)}(\.lock.*)?|{LOCKS}|{_BEST}(\.old-\d+)?|trial-\d+")
+TUNING_FILE, _BEST = "tune.json", "best"
+TUNING = Kind.repeatable("tuning", rf"{TUNING_FILE}|{re.escape(JOURNAL)}(\.lock.*)?|{LOCKS}|{_BEST}(\.old-\d+)?|trial-\d+")
 
 
 def tune(
@@ -79,14 +79,14 @@ def tune(
     require_packages()
     deadline = time.monotonic() + seconds
     refuse_int8(recipe.training.precision, "training")
-    accelerator = start_accelerator(recipe.training.device)
-    if accelerator.num_processes > 1:
-        what = f"tune trains each trial in one process, but was launched as {accelerator.num_processes}"
-        raise UsageError(what, hint="start the same command several times: its processes share the trials")
-    split = held_out if parse_held_out(held_out) is None else SET_ASIDE
-    if split == SET_ASIDE:
-        recipe = replace(recipe, set_aside=held_out)
+    accelerator = start_alone(recipe.training.device)
+    split = held_out
+    if parse_held_out(held_out) is not None:
+        recipe, split = replace(recipe, set_aside=held_out), SET_ASIDE
     resolved, pretrained = recipe.resolved(), open_pretrained(model)
+    if held_out in (*resolved.splits, SET_ASIDE):
+        hint = "give a share of the training rows, such as 10%, or another split, such as test"
+        raise UsageError(f"--held-out is {held_out}; expected rows that no trial sees", hint=hint)
     reads = [pretrained.folder, *input_paths(recipe, name)]
     output = OutputFolder.prepare(output_dir, TUNING, resume=True, overwrite=overwrite, reads=reads)
     data = read_splits(resolved, (*resolved.splits, split))
@@ -131,20 +131,18 @@ def tune(
                 "no trial has a score", where=str(output_dir), hint="the column state says why; try lower learning rates"
             )
         moved = _read(output_dir).get("winner", {}).get("trial", best.number) != best.number
-        write_json(output_dir / SUMMARY, summary)
+        write_json(output_dir / TUNING_FILE, summary)
         progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
         winner, folder = recipe.overridden(best.params), output_dir / _BEST
         finetune_series(SEEDS, winner, count=seeds, output_dir=folder, overwrite=moved and folder.is_dir(), **how)
         judged = {each: data.rows[each] for each in (resolved.eval_splits[0], split)}
         summary["gap"] = _gap(winner.resolved(), SEEDS.runs_in(folder), judged, accelerator)
-        write_json(output_dir / SUMMARY, summary)
+        write_json(output_dir / TUNING_FILE, summary)
     show(report_tuning(summary, output_dir))
     if lost := [trial for trial in summary["trials"] if trial["state"] == LOST]:
         never = "; ".join(_told(trial["settings"]) for trial in lost)
-        told = (
-            f"{len(lost)} of {plural(len(summary['trials']), 'trial')} lost: {TRIES} processes were killed at each; not scored"
-        )
-        progress.warn(f"{told}: {never}")
+        what = f"{len(lost)} of {plural(len(summary['trials']), 'trial')} were given up after {TRIES} killed attempts each"
+        progress.warn(f"{what} and have no score: {never}")
     progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
     return summary
 
@@ -155,7 +153,7 @@ def _told(settings: Mapping[str, Any]) -> str:
 
 def _read(folder: Path) -> dict[str, Any]:
     """tune.json; empty without one. Raises ModelError for a damaged one."""
-    path = folder / SUMMARY
+    path = folder / TUNING_FILE
     values = read_json(path, NEW_FOLDER)
     if values and not isinstance(values.get("plan"), dict):
         raise ModelError(f"{path.name} is damaged: it has no plan", where=str(path), hint=NEW_FOLDER)
@@ -169,7 +167,7 @@ def _agree(folder: Path, plan: dict[str, Any]) -> None:
         what = f"the folder holds a tuning with different settings: {changed}"
         raise UsageError(what, where=str(folder), hint=f"repeat its command, or {NEW_FOLDER}")
     if earlier is None:
-        write_json(folder / SUMMARY, {"plan": plan})
+        write_json(folder / TUNING_FILE, {"plan": plan})
 
 
 def _describe(trials: Trials, sign: int) -> dict[str, Any]:

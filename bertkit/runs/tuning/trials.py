@@ -18,6 +18,7 @@ import torch
 
 from bertkit.errors import ModelError, UsageError, UserError, packages_of
 from bertkit.files import disk_errors, remove_folder
+from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import WEIGHT_FILES
 from bertkit.runs.run_file import finished_run, require_run, write_run_file
 from bertkit.runs.tuning.search_space import Range, Space
@@ -25,11 +26,12 @@ from bertkit.training.checkpoint import checkpoints_in
 from bertkit.training.metrics_log import MetricsLog
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
     from optuna.trial import FrozenTrial, Trial
 
 JOURNAL, LOCKS = "journal.log", "workers.lock"
 LOST = "lost: its processes were killed"
-TRIES = 3  # of a trial whose process is killed; then it may be what kills them, as for want of memory
+TRIES = 3  # attempts at a trial whose process is killed; after that the trial itself may be the cause, such as lack of memory
 WINNER, _TURN, _FIRST = 0, 1, 2  # bytes to lock: to train the winner, to choose a trial, and from there one per trial
 
 
@@ -37,6 +39,15 @@ def require_packages() -> None:
     """Raise MachineError if the package of the extra `tune` is missing."""
     with packages_of("tune"):
         import optuna  # noqa: F401
+
+
+def start_alone(device: str | None) -> Accelerator:
+    """Accelerate for a process that trains alone. Raises UsageError if a launcher has started several."""
+    accelerator = start_accelerator(device)
+    if accelerator.num_processes > 1:
+        what = f"tune trains in one process, but was launched as {accelerator.num_processes}"
+        raise UsageError(what, hint="start it without a launcher; several such commands share the trials")
+    return accelerator
 
 
 class Trials(AbstractContextManager):

@@ -1,0 +1,233 @@
+"""Which file the predictions of each source go to: checked before any work, shared by processes, moved aside by --overwrite."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertkit import progress
+from bertkit.errors import DataError, MachineError, UsageError
+from bertkit.files import disk_errors, flush, free_name, refuse_unwritable, write_json
+from bertkit.readers.content import nearest_files, source_name, unpacked_name
+from bertkit.readers.remote import is_url, look_up, path_of
+from bertkit.runs.inference.outputs import START_OVER, TEXT, Form, Progress, is_text, suffix_of, unfinished
+from bertkit.tasks.output import PACKED
+
+STDIN = "-"
+SETTINGS, SUCCESS = "_settings.json", "_SUCCESS"  # of a folder of predictions; engines that read such folders skip "_"
+
+
+@dataclass(frozen=True)
+class Destination:
+    """What a command reads and where its predictions go: one source to a file or the standard output, or several to a folder.
+
+    files: for each source its output, None for the standard output. folder: --output-dir, if it is given.
+    """
+
+    files: Mapping[str, Path | None]
+    form: Form
+    folder: Path | None = None
+    overwrite: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        sources: Sequence[str],
+        output: Path | None,
+        folder: Path | None,
+        form: str | None,
+        endings: Sequence[str],
+        *,
+        overwrite: bool,
+    ) -> Destination:
+        """endings: of all formats. Raises UsageError for options that exclude each other; and for what cannot be written, or
+        MachineError.
+        """
+        usual = "jsonl" if folder is not None or not sys.stdout.isatty() else TEXT
+        wanted = Form(TEXT) if (form or usual) == TEXT else Form.of(f".{form or usual}")
+        if output is not None and ((form is not None and suffix_of(wanted.ending) is None) or folder is not None):
+            other = "--format" if form is not None else "--output-dir"
+            hint = "leave out --format: the file's ending decides" if form is not None else "leave out one of the two"
+            if form is not None and wanted.ending not in (TEXT, *endings):
+                known = " or ".join(ending.lstrip(".") for ending in endings if suffix_of(ending) is not None)
+                raise UsageError(f"--format is {form!r}; expected {known} with --output", hint=hint)
+            raise UsageError(f"--output cannot be combined with {other}", hint=hint)
+        if len(sources) > 1 and folder is None:
+            raise UsageError(f"{len(sources)} files to predict; expected one", hint="for several: --output-dir FOLDER")
+        if output is not None:
+            found = Form.of(output.name)
+            ends = f"--output {output} has {f'the extension {found.ending}' if found.ending else 'no file extension'}"
+            if form is None:
+                found.check(ends, [ending for ending in endings if suffix_of(ending) is None])
+            elif found.ending != wanted.suffix:
+                raise UsageError(f"{ends}; expected {wanted.suffix} for --format {form}")
+            else:
+                found = Form(wanted.ending, found.packed)
+            check_output(output, sources, overwrite=overwrite)
+            return cls({sources[0]: output}, found, overwrite=overwrite)
+        here = endings if folder is not None else [TEXT, *(ending for ending in endings if is_text(ending))]
+        if wanted.ending not in here or (wanted.packed and (folder is None or not is_text(wanted.ending))):
+            raise UsageError(f"--format is {form!r}; expected {' or '.join(ending.lstrip('.') for ending in here)}")
+        if folder is None:
+            return cls({sources[0]: None}, wanted, overwrite=overwrite)
+        refuse_unwritable(folder)
+        return cls(_paths_in(folder, sources, wanted), wanted, folder, overwrite)
+
+    @property
+    def recorded(self) -> Progress | None:
+        """What an earlier command has begun here."""
+        if self.folder is not None:
+            return Progress.read(self.folder / SETTINGS)
+        (path,) = self.files.values()
+        if path is None or not unfinished(path)[0].exists():
+            return None
+        if STDIN in self.files:
+            what = "standard input cannot be read again, and the predictions there are not finished"
+            if unfinished(path)[1].exists():
+                raise UsageError(what, where=str(unfinished(path)[0]), hint="add --overwrite, which starts over")
+            progress.note(f"{what} ({unfinished(path)[0]}): starting over")
+        return Progress.read(unfinished(path)[1])
+
+    @contextmanager
+    def replaced(self) -> Iterator[None]:
+        """Start over: remove what is unfinished of an --output. What earlier commands wrote or began in a folder is moved
+        aside, and back if this one writes nothing.
+        """
+        own = [part for path in self.files.values() if path is not None for part in (path, *unfinished(path))]
+        if self.folder is None:
+            for path in own[1:]:
+                with disk_errors(path):
+                    path.unlink(missing_ok=True)
+            yield
+            return
+        before = Progress.read(self.folder / SETTINGS)
+        earlier = [self.folder / name for name in (before.sources if before is not None else ())]
+        known = [*own, *(part for path in earlier for part in (path, *unfinished(path)))]
+        known += [self.folder / SUCCESS, self.folder / SETTINGS]
+        names = [name for name in dict.fromkeys(path.name for path in known) if (self.folder / name).exists()]
+        if not names:
+            yield
+            return
+        aside = free_name(self.folder)
+        _move(names, self.folder, aside)
+        progress.note(f"moved the old predictions in {self.folder} to {aside}")
+        try:
+            yield
+        finally:
+            if not any(path.exists() for path in own):
+                (self.folder / SETTINGS).unlink(missing_ok=True)
+                _move(names, aside, self.folder)
+                aside.rmdir()
+                progress.note(f"nothing was written: moved {aside} back to {self.folder}")
+
+    def prepare(self, state: Progress, *, writes: bool) -> None:
+        """Check that what is in the folder was begun alike, of the same sources. writes: make it, and record what is begun.
+
+        Raises UsageError.
+        """
+        if self.folder is None:
+            return
+        before = self.recorded or state
+        before.refuse_other(state.settings, state.how, str(self.folder))
+        sources = {path.name: _describe(source) for source, path in self.files.items() if path is not None}
+        for source, path in self.files.items():
+            if path is None or not path.exists():
+                continue
+            if path.name not in before.sources or None in (sources[path.name], before.sources[path.name]):
+                raise UsageError(f"{path} already exists, but is not known to be from {source}", hint=START_OVER)
+            if before.sources[path.name] != sources[path.name]:
+                was = before.sources[path.name][0]
+                is_same = was in (source, str(Path(source).resolve()))
+                what = f"{path} already exists, from {f'an earlier {source}' if is_same else was}"
+                raise UsageError(what, where=source, hint=f"choose another --output-dir; or {START_OVER}")
+        if writes:
+            with disk_errors(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                if not self._is_whole:
+                    (self.folder / SUCCESS).unlink(missing_ok=True)
+            write_json(self.folder / SETTINGS, before._replace(sources={**before.sources, **sources})._asdict())
+
+    @property
+    def _is_whole(self) -> bool:
+        return all(path is None or path.exists() for path in self.files.values())
+
+    def close(self) -> None:
+        """Leave _SUCCESS in the folder once every file is there, whichever process wrote it."""
+        if self.folder is not None and self._is_whole:
+            with disk_errors(self.folder):
+                (self.folder / SUCCESS).touch()
+                flush(self.folder)
+
+
+def _move(names: Iterable[str], folder: Path, to: Path) -> None:
+    with disk_errors(to):
+        to.mkdir(exist_ok=True)
+        for name in names:
+            os.rename(folder / name, to / name)
+
+
+def _describe(source: str) -> list[Any] | None:
+    """What tells a file from others, and from what it was; None for the standard input, which nobody can read again."""
+    if source == STDIN:
+        return None
+    if is_url(source):
+        return [file for found in look_up(source).files for file in found]
+    if not Path(source).is_file():  # a split of the run's own data, or a folder
+        return [source]
+    stat = Path(source).stat()
+    return [str(Path(source).resolve()), stat.st_size, stat.st_mtime_ns]
+
+
+def expand(names: Sequence[str]) -> list[str]:
+    """Files by name, URL or pattern. Raises UsageError for a pattern of none, DataError for a file that is missing."""
+    found: list[str] = []
+    for name in names:
+        if is_url(name):
+            files, is_folder = look_up(name)
+            matches = [name] if is_folder else [file.url for file in files]
+        elif name == STDIN or Path(name).exists():
+            matches = [name]
+        elif not glob.has_magic(name):
+            raise DataError("no such file", where=name, hint=nearest_files(Path(name)))
+        else:
+            matches = sorted(match for match in glob.glob(name, recursive=True) if Path(match).is_file())
+        if not matches:
+            raise UsageError(f"no file matches {name}", hint=None if is_url(name) else nearest_files(Path(name)))
+        found += matches
+    return found
+
+
+def _paths_in(folder: Path, sources: Sequence[str], form: Form) -> dict[str, Path | None]:
+    """A file for each source, of its name with another ending. Raises UsageError where two have the same."""
+    paths: dict[str, Path | None] = {}
+    taken: dict[Path, str] = {}
+    for source in sources:
+        name = Path(unpacked_name(source_name(source))).stem + form.suffix + (PACKED if form.packed else "")
+        path = paths[source] = folder / name
+        if (other := taken.setdefault(path, source)) != source or sources.count(source) > 1:
+            raise UsageError(f"{other} and {source} would both be written to {path}", hint="predict them into two folders")
+        with suppress(OSError):
+            if path.resolve() == path_of(source).resolve():
+                raise UsageError(f"the output {path} is the input file", hint="choose another --output-dir")
+    return paths
+
+
+def check_output(output: Path, sources: Sequence[str], *, overwrite: bool) -> None:
+    """Raise UsageError for an --output that cannot be written, or is finished, before any work; MachineError for its folder."""
+    if not output.absolute().parent.is_dir():
+        raise UsageError("the folder of --output does not exist", where=str(output.parent))
+    if output.resolve() in (path_of(source).resolve() for source in sources):
+        raise UsageError(f"--output {output} is the input file", hint="choose another name")
+    if output.is_dir():
+        raise UsageError("--output is a folder; expected a file", where=str(output), hint="for a folder: --output-dir")
+    parent = output.resolve().parent
+    if (output.is_file() or not output.exists()) and not os.access(parent, os.W_OK):  # not of a pipe
+        raise MachineError("the folder of --output cannot be written", where=str(parent), hint="choose another place")
+    if output.is_file() and not overwrite and not unfinished(output)[0].exists():
+        raise UsageError("--output already exists", where=str(output), hint="choose another name, or add --overwrite")
