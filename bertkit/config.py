@@ -250,7 +250,7 @@ class TrainConfig:
         None, "evaluate and save every this many steps; default: each epoch", unit="steps", minimum=1
     )
     save_steps: int | None = option(
-        None, "save a checkpoint every this many steps; default: at each evaluation", unit="steps", minimum=1
+        None, "save every this many steps, and each new best model; default: at each evaluation", unit="steps", minimum=1
     )
     keep_checkpoints: str = option("1", "how many of the newest checkpoints to keep: a number, or all")
     keep_training_state: bool = option(False, "keep the optimizer's state in the checkpoints of a finished run")

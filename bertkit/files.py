@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
 import hashlib
 import json
@@ -117,14 +118,12 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path, hint: str | None = None) -> dict[str, Any]:
-    """The object in a JSON file; empty without the file. Raises ModelError for one that is damaged or cannot be read."""
+    """The object in a JSON file; empty without the file. Raises ModelError for a damaged one."""
     try:
         values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if not isinstance(values, dict):
             raise ValueError(f"it holds a {type(values).__name__}")
         return values
-    except OSError as error:
-        raise ModelError(f"{path.name} cannot be read: {error.strerror}", where=str(path), hint=hint) from None
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path.name} is damaged: {error}", where=str(path), hint=hint) from None
 
@@ -250,7 +249,7 @@ class OutputFolder:
         if overwrite:
             if foreign := kind.foreign(names):
                 raise refused(f"--overwrite would move {foreign[0]}, which does not belong to a {kind.name}")
-            return cls(path, kind.name, moves_to=free_name(path), content=content)
+            return cls(path, kind.name, moves_to=_free_name(path), content=content)
         if finished or not resume:
             if finished:
                 with suppress(UsageError), lock(path, kind.name):  # another of its own processes may be at it
@@ -321,9 +320,7 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False) -> Iterato
         what = f"another process has just finished or moved this {kind}"
         raise UsageError(what, where=str(folder), hint="repeat the command") from None
     try:
-        with suppress(ImportError, OSError):  # Windows and some network file systems lack such locks
-            import fcntl
-
+        with suppress(OSError):  # some network file systems lack such locks
             try:
                 fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -347,7 +344,7 @@ def _content_of(folder: Path) -> Content:
     return tuple(sorted((path.name, path.lstat().st_mtime_ns) for path in folder.iterdir())) if folder.is_dir() else ()
 
 
-def free_name(folder: Path) -> Path:
+def _free_name(folder: Path) -> Path:
     """FOLDER.old-N, with the first free N. Raises UsageError for the working directory and its parents."""
     if Path.cwd().is_relative_to(folder.resolve()):
         what = "--overwrite would move the working directory"

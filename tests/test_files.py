@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bertkit.corpus.directory import CORPUS
-from bertkit.errors import MachineError, ModelError, UsageError, UserError
-from bertkit.files import Kind, OutputFolder, lock, read_json, sweep
+from bertkit.errors import MachineError, UsageError, UserError
+from bertkit.files import Kind, OutputFolder, lock, sweep
 from bertkit.runs.directory import RUN
 from bertkit.runs.glue.submission import SUBMISSION
 from bertkit.runs.series import FOLDS, SEEDS
@@ -133,17 +133,6 @@ def test_a_file_of_the_user_is_not_swept(name: str, tmp_path: Path) -> None:
     files = {name: "precious", "run.json": A_RUN}
     sweep(fill(tmp_path, {**files, ".unfinished-x/a": ""}))
     assert content(tmp_path) == files
-
-
-def test_a_json_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(path: Path, **_: Any) -> str:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_text", closed)
-    path = fill(tmp_path, {"a.json": "{}"}) / "a.json"
-    with pytest.raises(ModelError) as error:
-        read_json(path)
-    assert (error.value.what, error.value.where) == ("a.json cannot be read: Permission denied", str(path))
 
 
 def test_the_working_directory_is_not_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,14 +164,14 @@ def _restored_tf32() -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = before[1]
 
 
-def multiply_in_tf32(module: torch.nn.Module) -> None:
-    """Let the forward pass of a module, and of no other, multiply float32 in TF32."""
+def multiply_in(module: torch.nn.Module, precision: str) -> None:
+    """Let the forward pass of a module, and of no other, multiply as `use_tf32` says."""
     begun: list[ExitStack] = []
 
     def begin(*_: Any) -> None:
         begun.append(ExitStack())
         begun[-1].enter_context(_restored_tf32())
-        use_tf32("tf32")
+        use_tf32(precision)
 
     module.register_forward_pre_hook(begin)
     module.register_forward_hook(lambda *_: begun.pop().close(), always_call=True)

@@ -234,11 +234,14 @@ class Documents:
 
     def _until_fault(self, documents: Iterator[Document]) -> Iterator[Document]:
         """The documents of one file, up to where it cannot be read on."""
+        are_any = False
         try:
-            yield from documents
+            for document in documents:
+                yield document
+                are_any = True
         except DataError as error:
             if self.faults.policy != "fail":
-                error.what += "; the rest of the file is left out"
+                error.what += f"; the {'rest of the ' if are_any else ''}file is left out"
             self.faults.take(error)
 
     def _documents(self) -> Iterator[Document]:
@@ -312,7 +315,7 @@ class Documents:
         if layout == "auto":
             text = "\n".join(line.strip() for _, lines in head for line in lines).strip("\n")
             layout = "blank-lines" if "\n\n" in text else "lines"
-        self.found_layout = layout
+        self.found_layout = layout if head else None
         for first, lines in _without(content.broken, chain(head, blocks)):
             for number, line in enumerate(map(str.strip, lines), start=first):
                 if line:

@@ -33,12 +33,16 @@ def parse_prodigy(content: Content, *, keep_broken: bool = False) -> Iterator[Ex
 
     A note counts the tasks that were rejected or ignored. Raises DataError for another answer, with file and line.
     """
-    left, accepted = 0, []
+    left = 0
+    last: Examples | None = None  # its note counts those of all blocks
     for block in parse_jsonl(content, keep_broken=keep_broken):
-        accepted.append(_accepted(block))
-        left += len(block) - len(accepted[-1])
-    note = (f"skipped {plural(left, 'task')} that annotators rejected or ignored",) if left else ()
-    yield from (replace(block, remarks=Remarks(note)) for block in accepted)
+        if last is not None:
+            yield last
+        last = _accepted(block)
+        left += len(block) - len(last)
+    if last is not None:
+        note = (f"skipped {plural(left, 'task')} that annotators rejected or ignored",) if left else ()
+        yield replace(last, remarks=last.remarks + Remarks(note))
 
 
 def _accepted(block: Examples) -> Examples:

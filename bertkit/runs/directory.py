@@ -174,13 +174,14 @@ class RunFolder:
             values["resumed_from"] = str(origin)
         elif self.unfinished is not None and "resumed_from" in self.unfinished:
             values["resumed_from"] = self.unfinished["resumed_from"]
-        if other:
+        has_best = other and origin == newest_checkpoint(origin.parent)  # else training finds the best one's checkpoint
+        if has_best:
             verify_best(origin.parent, [file.name for file in origin.iterdir()])
         write_run_file(path, values)
-        if other:
+        if has_best:
             replace_files(path, lambda folder: _copy_best(origin, folder))
-            if (log := origin.parent / LOG_FILE).is_file():
-                write_files(path, {LOG_FILE: partial(shutil.copyfile, log)})
+        if other and (log := origin.parent / LOG_FILE).is_file():
+            write_files(path, {LOG_FILE: partial(shutil.copyfile, log)})
 
 
 @contextmanager

@@ -226,7 +226,7 @@ class Served:
 
     @property
     def example(self) -> Any:
-        """An example input, which reveals nothing about the model."""
+        """An example input, of the kind that the model takes."""
         if self.mask_token is not None:
             return f"The {self.mask_token} is closed."
         row = {role: _EXAMPLES[role] for role in self.columns if role in _EXAMPLES}

@@ -158,14 +158,22 @@ def train(
         state = _restore(resume_from, optimizer, read_model, accelerator.device)
         if state.best_step is not None and state.best_step <= best_since:
             state = TrainState(state.step, state.seconds)
+        is_newest = resume_from.resolve() == (newest_checkpoint(resume_from.parent) or resume_from).resolve()
         if resume_from.resolve().parent == run_dir.resolve():
             saved_step = state.step
-            if main and resume_from.resolve() == (newest_checkpoint(run_dir) or run_dir).resolve():
+            if main and is_newest:
                 drop_older_checkpoints(resume_from, config.keep_checkpoints)  # as the kill may have prevented
-        if state.best_step != state.step:
+        of_best = resume_from.with_name(f"checkpoint-{state.best_step}")
+        if state.best_step == state.step or (not is_newest and of_best.is_dir()):
+            if state.best_step != state.step:
+                verify_checkpoint(of_best)
+            if writer is not None:
+                copy_to_root(of_best, run_dir)  # which may have an earlier one, after a kill, or that of a later checkpoint
+        elif is_newest:
             verify_best(run_dir, verified.files)  # no later step needs to be better
-        elif writer is not None:
-            copy_to_root(resume_from, run_dir)  # the kill may have come between the checkpoint and its link in the root
+        elif state.best_step is not None:
+            progress.warn(f"the best model so far, of step {state.best_step}, is not kept: no later one is compared with it")
+            state = TrainState(state.step, state.seconds)
         accelerator.wait_for_everyone()
     if main:
         log.drop_after(state.step)

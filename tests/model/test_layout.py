@@ -160,6 +160,17 @@ def test_attention_in_use_has_few_shapes(lengths: list[int]) -> None:
         assert 0 <= each.max_seqlen - lengths[begin] < max(8, each.max_seqlen / 8)
 
 
+def test_no_rows_are_added_but_on_a_cpu() -> None:
+    batch, _ = pack(torch.zeros((5, 13), dtype=torch.long), None, None)
+    for device, rows in (("cpu", {round_up_shape(65, 4, 64)}), ("meta", {65})):
+        with torch.no_grad():
+            packing = Packing(batch.to(torch.device(device)), HEADS, SIZE, torch.float32, causal=False)
+            assert {len(packing.pad(torch.zeros(65, SIZE, device=device)))} == rows
+            assert len(round_rows(torch.zeros(65, SIZE, device=device))) == (
+                65 if device == "meta" else round_up_shape(65, 4, 8)
+            )
+
+
 def test_which_kernel_a_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)

@@ -16,7 +16,7 @@ from bertkit.model import devices as module_of_warnings
 from bertkit.model import precision as module
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
-from bertkit.model.precision import FASTER, Precision, matrix_rate, measure_rates, multiply_in_tf32, resolve_precision
+from bertkit.model.precision import FASTER, Precision, matrix_rate, measure_rates, multiply_in, resolve_precision
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.inference.predictor import TaskPredictor
 from bertkit.runs.target import open_target
@@ -124,32 +124,42 @@ def test_auto_on_a_gpu(capability: tuple[int, int], bf16: bool, name: str, monke
     assert resolve_precision("auto", SMALL, gpu, training=True, recorded="float16") == Precision("fp16")
 
 
+def products() -> tuple[str, bool]:
+    """How a GPU would multiply float32 now: by cuBLAS, and by cuDNN, as in a BiLSTM."""
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
+EXACT, FAST = ("highest", False), ("high", True)
+
+
 def test_tf32_is_of_one_model_alone() -> None:
-    seen: list[str] = []
+    seen: list[tuple[str, bool]] = []
 
     class Module(torch.nn.Module):
         def forward(self, fails: bool) -> None:
-            seen.append(torch.get_float32_matmul_precision())
+            seen.append(products())
             if fails:
                 raise ValueError
 
-    exact, fast = Module(), Module()
-    multiply_in_tf32(fast)
+    exact, fast, before = Module(), Module(), products()
+    multiply_in(exact, "fp32")
+    multiply_in(fast, "tf32")
     for each in (exact, fast, exact):
         each(False)
     with pytest.raises(ValueError):
         fast(True)
     exact(False)
-    assert seen == ["highest", "high", "highest", "high", "highest"]
+    assert seen == [EXACT, FAST, EXACT, FAST, EXACT]
+    assert products() == before
     assert Precision("tf32").dtype == torch.float32
 
 
 def test_rates_of_tf32_are_measured_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr(module, "_pass", lambda *_, **__: seen.append(torch.get_float32_matmul_precision()))
+    seen: list[tuple[str, bool]] = []
+    before = products()
+    monkeypatch.setattr(module, "_pass", lambda *_, **__: seen.append(products()))
     measure_rates(64, 128, ["fp32", "tf32"], training=False)
-    assert set(seen[::2]) == {"highest"}
-    assert set(seen[1::2]) == {"high"}
+    assert (set(seen[::2]), set(seen[1::2]), products()) == ({EXACT}, {FAST}, before)
     assert torch.get_float32_matmul_precision() == "highest"
 
 

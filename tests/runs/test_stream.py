@@ -465,7 +465,11 @@ def test_what_would_not_go_on_as_it_began_is_refused(changed: str, interrupted, 
     ran = interrupted(*options, stdin=stdin)
     line = ran.err.splitlines()[-2]
     assert (ran.code, line.startswith("error: "), "--overwrite" in ran.err) == (2, True, True)
-    named = {"model": "model was ['", "options": "settings: max_length was ", "layout": "settings: keep was None, is 'more'"}
+    named = {
+        "model": "settings: another model",
+        "options": "settings: max_length was 64, is 16 ",
+        "layout": "settings: keep was None, is 'more'",
+    }
     assert {**named, "stdin": "standard input"}.get(changed, "the rows have changed") in line
     assert (tmp_path / "out.jsonl.partial").read_bytes() == before, "nothing is lost"
     ran = interrupted("--overwrite", *options, stdin=stdin)
@@ -526,18 +530,21 @@ def test_several_files_to_a_folder(model: Path, run_bertkit, tmp_path: Path, mon
     (out / "mine.txt").touch()
     assert run_bertkit(*command, "--keep", "all", "--overwrite", "--format", "csv.gz").code == 0
     assert len(read_rows(out / "b.csv.gz")) == 11
-    assert {path.name: path.read_bytes() for path in (tmp_path / "out.old-1").iterdir()} == before
+    assert {path.name: path.read_bytes() for path in (out / ".old-1").iterdir()} == before
     assert sorted(path.name for path in out.iterdir()) == [
-        *("_SUCCESS", "_settings.json", "a.csv.gz", "b.csv.gz", "mine.txt", "more.csv.gz")
+        *(".old-1", "_SUCCESS", "_settings.json", "a.csv.gz", "b.csv.gz", "mine.txt", "more.csv.gz")
     ]
 
 
-@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize(("window", "folder"), [(None, "out"), (None, "."), (2, "out"), (2, "link")])
 def test_what_overwrite_moved_comes_back_if_nothing_is_written(
-    window: int | None, model: Path, run_bertkit, tmp_path: Path
+    window: int | None, folder: str, model: Path, run_bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """window: at which it is killed, after which it goes on."""
-    out, command = tmp_path / "out", ("predict", model, "a.csv", "b.csv", "--output-dir", "out", *FP32)
+    """window: at which it is killed, after which it goes on. folder: one that cannot be moved itself, too."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    out, command = tmp_path / "out", ("predict", model, tmp_path / "a.csv", tmp_path / "b.csv", "--output-dir", folder, *FP32)
+    monkeypatch.chdir(out if folder == "." else tmp_path)
     for name in "ab":
         write_rows(tmp_path / f"{name}.csv", rows(4))
     assert run_bertkit(*command).code == 0
@@ -545,16 +552,16 @@ def test_what_overwrite_moved_comes_back_if_nothing_is_written(
     if window is None:
         (tmp_path / "a.csv").write_text("text\n", encoding="utf-8")  # no rows
         ran = run_bertkit(*command[:3], *command[4:], "--overwrite")
-        assert (ran.code, "moved out.old-1 back to out" in ran.err) == (3, True), ran.err
+        assert (ran.code, "nothing was written: moved " in ran.err) == (3, True), ran.err
+        assert not (out / ".old-1").exists()
     else:
         with pytest.MonkeyPatch.context() as patch:
             killing(patch, window, "computing")
             with pytest.raises(Killed):
                 run_bertkit(*command, "--overwrite", "--keep", "all")
         assert "a.jsonl.partial" in {path.name for path in out.iterdir()}
-        out = tmp_path / "out.old-1"
+        out /= ".old-1"
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    assert (tmp_path / "out.old-1").exists() == (window is not None)
 
 
 def test_what_a_folder_has_counts_only_for_the_files_it_is_of(model: Path, run_bertkit, tmp_path: Path) -> None:
@@ -566,7 +573,7 @@ def test_what_a_folder_has_counts_only_for_the_files_it_is_of(model: Path, run_b
     other = run_bertkit("predict", model, "in2/a.csv", *options)
     assert (other.code, "out/a.jsonl already exists, from " in other.err, len(read_rows(out / "a.jsonl"))) == (2, True, 3)
     assert run_bertkit("predict", model, "in2/a.csv", "--overwrite", *options).code == 0
-    assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "_settings.json", "a.jsonl"], "nothing of before is left"
+    assert sorted(path.name for path in out.iterdir()) == [".old-1", "_SUCCESS", "_settings.json", "a.jsonl"]
     (out / "a.jsonl").unlink()
     with pytest.MonkeyPatch.context() as patch:
         killing(patch, 1, "computing")

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -430,6 +431,26 @@ def test_each_new_best_model_has_a_checkpoint_of_its_own(tmp_path: Path) -> None
     steps = [2, 5, 6, 8]  # better, due, better, the last
     assert [saved for saved in found.saves if "checkpoint" in saved] == [f".unfinished-checkpoint-{n} at {n}" for n in steps]
     assert (tmp_path / WEIGHTS).samefile(tmp_path / "checkpoint-6" / WEIGHTS)
+
+
+@pytest.mark.parametrize(("best_kept", "folder"), [(True, "run"), (True, "other"), (False, "run")])
+def test_an_earlier_checkpoint_is_resumed_with_the_best_model_of_its_time(
+    best_kept: bool, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here step 6 was the best, its file is damaged, and made again it scores less."""
+    run = tmp_path / "run"
+    scored_run(run, 0.7, 0.5, 0.9)
+    with (run / "checkpoint-6" / WEIGHTS).open("r+b") as file:  # the root's too
+        file.seek(-9, os.SEEK_END)
+        file.write(b"damaged!!")
+    if not best_kept:
+        shutil.rmtree(run / "checkpoint-2")
+    more = {"evaluate": lambda _: ({"dev/accuracy": 0.6}, 0.6), "eval_every": 2, "resume_from": run / "checkpoint-4"}
+    found = training_run(SENTENCE, STEADY, 6, tmp_path / folder, **more)
+    best = run / "checkpoint-2" if best_kept else run / "checkpoint-6"
+    assert found.state.best_step == (2 if best_kept else 6)
+    assert (tmp_path / folder / WEIGHTS).read_bytes() == (best / WEIGHTS).read_bytes()
+    assert ("of step 2, is not kept" in capsys.readouterr().err) != best_kept
 
 
 def test_a_run_in_another_folder_shares_no_file_with_the_one_it_goes_on_from(tmp_path: Path) -> None:

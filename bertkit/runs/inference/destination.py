@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from bertkit import progress
 from bertkit.errors import DataError, MachineError, UsageError
-from bertkit.files import disk_errors, flush, free_name, refuse_unwritable, write_json
+from bertkit.files import disk_errors, flush, refuse_unwritable, write_json
 from bertkit.readers.content import nearest_files, source_name, unpacked_name
 from bertkit.readers.remote import is_url, look_up, path_of
 from bertkit.runs.inference.outputs import START_OVER, TEXT, Form, Progress, is_text, suffix_of, unfinished
@@ -97,7 +98,7 @@ class Destination:
     @contextmanager
     def replaced(self) -> Iterator[None]:
         """Start over: remove what is unfinished of an --output. What earlier commands wrote or began in a folder is moved
-        aside, and back if this one writes nothing.
+        to a folder in it, and back if this one writes nothing.
         """
         own = [part for path in self.files.values() if path is not None for part in (path, *unfinished(path))]
         if self.folder is None:
@@ -106,7 +107,9 @@ class Destination:
                     path.unlink(missing_ok=True)
             yield
             return
-        before = Progress.read(self.folder / SETTINGS)
+        before = None
+        with suppress(UsageError):  # of a damaged one
+            before = Progress.read(self.folder / SETTINGS)
         earlier = [self.folder / name for name in (before.sources if before is not None else ())]
         known = [*own, *(part for path in earlier for part in (path, *unfinished(path)))]
         known += [self.folder / SUCCESS, self.folder / SETTINGS]
@@ -114,20 +117,23 @@ class Destination:
         if not names:
             yield
             return
-        aside = free_name(self.folder)
-        _move(names, self.folder, aside)
-        progress.note(f"moved the old predictions in {self.folder} to {aside}")
+        aside = next(name for name in (self.folder / f".old-{number}" for number in count(1)) if not name.exists())
+        are_moved = False
         try:
+            _move(names, self.folder, aside)
+            are_moved = True
+            progress.note(f"moved the old predictions to {aside}")
             yield
         finally:
-            if not any(path.exists() for path in own):
-                (self.folder / SETTINGS).unlink(missing_ok=True)
-                _move(names, aside, self.folder)
+            if aside.is_dir() and not (are_moved and any(path.exists() for path in own)):
+                if are_moved:
+                    (self.folder / SETTINGS).unlink(missing_ok=True)
+                _move(os.listdir(aside), aside, self.folder)
                 aside.rmdir()
-                progress.note(f"nothing was written: moved {aside} back to {self.folder}")
+                progress.note(f"nothing was written: moved {aside} back")
 
     def prepare(self, state: Progress, *, writes: bool) -> None:
-        """Check that what is in the folder was begun alike, of the same sources. writes: make it, and record what is begun.
+        """Check that what is in the folder was begun alike, of the same sources. writes: record what is begun.
 
         Raises UsageError.
         """
@@ -146,11 +152,11 @@ class Destination:
                 is_same = was in (source, str(Path(source).resolve()))
                 what = f"{path} already exists, from {f'an earlier {source}' if is_same else was}"
                 raise UsageError(what, where=source, hint=f"choose another --output-dir; or {START_OVER}")
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if writes and not self._is_whole:
+                (self.folder / SUCCESS).unlink(missing_ok=True)
         if writes:
-            with disk_errors(self.folder):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                if not self._is_whole:
-                    (self.folder / SUCCESS).unlink(missing_ok=True)
             write_json(self.folder / SETTINGS, before._replace(sources={**before.sources, **sources})._asdict())
 
     @property

@@ -132,10 +132,15 @@ class Progress(NamedTuple):
         sides = ({**self.settings, **self.how}, {**json.loads(json.dumps(settings)), **how})
         before, now = ({key: value for name, part in side.items() for key, value in flat(part, name)} for side in sides)
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-        told = {key.partition(".")[2] or key: f"was {before.get(key)!r}, is {now.get(key)!r}" for key in changed}
+        told: dict[str, str] = {}
+        for key in changed:
+            name, pair = key.partition(".")[2] or key, (before.get(key), now.get(key))
+            is_long = any(isinstance(value, (list, dict)) for value in pair)
+            # an option that the recipe took stands in both
+            told.setdefault(name, f"another {name}" if is_long else "{} was {!r}, is {!r}".format(name, *pair))
         if told:
-            what = listed([f"{name} {values}" for name, values in told.items()], 4, "; ")
-            raise UsageError(f"the predictions there were started with other settings: {what}", where=where, hint=START_OVER)
+            what = f"the predictions there were started with other settings: {listed([*told.values()], 4, '; ')}"
+            raise UsageError(what, where=where, hint=START_OVER)
 
 
 class OutputFile(Output):
@@ -164,7 +169,7 @@ class OutputFile(Output):
     def open(self) -> Iterator[None]:
         with ExitStack() as stack:
             if self.writes:
-                with disk_errors(self.partial), suppress(FileExistsError, FileNotFoundError):
+                with disk_errors(self.partial), suppress(FileExistsError if self._size is None else FileNotFoundError):
                     self._file = stack.enter_context(self.partial.open("xb" if self._size is None else "r+b"))
                 if self._file is not None:
                     stack.enter_context(lock(self.partial))

@@ -28,7 +28,7 @@ from bertkit.model.devices import OneProcess, Processes, keep_freed_memory, star
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Head, Vectors
 from bertkit.model.int8 import quantize
-from bertkit.model.precision import Precision, multiply_in_tf32, refuse_int8, resolve_precision
+from bertkit.model.precision import Precision, multiply_in, refuse_int8, resolve_precision
 from bertkit.model.pretrained import Pretrained, check_segments, open_pretrained
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, is_blank, window_sizes
@@ -91,8 +91,8 @@ class Predictor:
             what = f"the model has no trained head; missing: {listed(fresh)}"
             raise ModelError(what, where=str(pretrained.folder), hint=FINETUNE)
         module = module.to(self.processes.device, self.precision.dtype).eval()
-        if self.precision.name == "tf32":
-            multiply_in_tf32(module)
+        if self.processes.device.type == "cuda":
+            multiply_in(module, self.precision.name)
         if self.precision.name == "int8":
             quantize(module, self.precision.attention)
         else:
