@@ -261,6 +261,17 @@ def test_resume_from_another_folder_leaves_it_alone_and_has_the_best_model(stopp
     assert_same_run(tmp_path / "other", whole)
 
 
+def test_an_earlier_checkpoint_of_another_folder_needs_nothing_of_its_root(command, whole, tmp_path: Path) -> None:
+    kept = ("--keep-checkpoints", "all", "--keep-training-state")
+    assert main(command(tmp_path / "all", *kept)) == 0
+    root = tmp_path / "all" / "model.safetensors"  # what came later
+    root.unlink()
+    root.write_bytes(b"damaged")
+    earlier = str(tmp_path / "all" / f"checkpoint-{STEPS_PER_EPOCH}")
+    assert main(command(tmp_path / "other", *kept, "--resume", earlier)) == 0
+    assert_same_run(tmp_path / "other", whole)
+
+
 def test_thresholds_are_those_of_the_checkpoint_until_the_next_evaluation(
     command, data: Path, tmp_path: Path, monkeypatch
 ) -> None:
