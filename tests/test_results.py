@@ -79,7 +79,7 @@ def test_every_table_is_rendered_from_its_files() -> None:
         assert text.count("<!-- results:") == text.count("<!-- /results:") == len(blocks), f"an unpaired marker in {page}"
         for block in blocks:
             measured = block["name"] == headlines.NAME or results.load_results(block["name"])
-            assert block["table"].count("\n| ") >= (3 if measured else 0), f"{block['name']} has no rows"
+            assert block["table"].count("\n| ") >= (2 if measured else 0), f"{block['name']} has no rows"
             assert block["table"] == results.table_of(block["name"]), f"{block['name']}: python scripts/results.py --tables"
 
 
