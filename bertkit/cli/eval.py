@@ -58,9 +58,9 @@ def evaluate(
     from bertkit.runs.series import runs_to_use
     from bertkit.runs.target import open_target
 
-    if output_dir is not None and (output_dir.is_file() or (output_dir.suffix in _FILES and not output_dir.is_dir())):
-        raise UsageError("--output-dir names a file; expected a folder", where=str(output_dir))
     if output_dir is not None:
+        if output_dir.is_file() or (output_dir.suffix in _FILES and not output_dir.is_dir()):
+            raise UsageError("--output-dir names a file; expected a folder", where=str(output_dir))
         refuse_unwritable(output_dir)
     run, *others = runs_to_use(target, ensemble=ensemble)
     if recipe is None and language_model.is_language_model(run):

@@ -163,14 +163,14 @@ def train(
             saved_step = state.step
             if main and is_newest:
                 drop_older_checkpoints(resume_from, config.keep_checkpoints)  # as the kill may have prevented
-        of_best = resume_from.with_name(f"checkpoint-{state.best_step}")
-        if state.best_step == state.step or (not is_newest and of_best.is_dir()):
-            if state.best_step != state.step:
+        of_best = resume_from if state.best_step == state.step else resume_from.with_name(f"checkpoint-{state.best_step}")
+        if is_newest and of_best != resume_from:
+            verify_best(run_dir, verified.files)  # no later step needs to be better
+        elif of_best.is_dir():
+            if of_best != resume_from:
                 verify_checkpoint(of_best)
             if writer is not None:
                 copy_to_root(of_best, run_dir)  # which may have an earlier one, after a kill, or that of a later checkpoint
-        elif is_newest:
-            verify_best(run_dir, verified.files)  # no later step needs to be better
         elif state.best_step is not None:
             progress.warn(f"the best model so far, of step {state.best_step}, is not kept: no later one is compared with it")
             state = TrainState(state.step, state.seconds)
