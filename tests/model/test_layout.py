@@ -108,7 +108,7 @@ def test_there_are_fewer_numbers_of_rows_except_in_training(count: int, expected
         assert rows() == len(round_rows(tokens[:count])) == expected
 
 
-@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("int8", [False, pytest.param(True, marks=pytest.mark.processor)])
 def test_warming_up_computes_every_number_of_tokens_of_several_sequences(int8: bool) -> None:
     if int8 and not available():
         pytest.skip("this machine has no products of 8 bits")
