@@ -5,9 +5,9 @@
     python scripts/budget_results.py --minutes 2 --seeds 2    a rehearsal: results/budget.json stays as it is
 
 First the rows take turns to plan how many steps fit into the time: that needs a quiet machine, and ten minutes. Then each seed
-makes those steps with the baseline and all levers, at whatever speed. A finished run is not made again, an unfinished one
-resumes. A lever stands on top of those before it that are in the preset. It writes results/budget.json after each seed. Run it
-by `make budget`.
+makes those steps with the baseline and all levers, at whatever speed, on whatever machine. A lever stands on top of those
+before it that are in the preset. results/budget.json is written after each run; those in it are not made again, and a run that
+was stopped resumes. Run it by `make budget`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import json
 import re
 import shlex
 import shutil
-import statistics
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean, median_low
 from typing import Any
 
 import markdown
@@ -33,6 +33,7 @@ from turns import bertkit_command, take_turns
 
 from bertkit.config import PRETRAINING_PRESETS
 
+Planned = Mapping[str, Any]  # steps, and precision: of a row
 BASELINE = "batch_size=64 learning_rate=1e-3 warmup_ratio=0.1 dropout=0"  # of the README's model
 LEVERS = {  # in the table's words -> options
     "no next sentences": "objective=mlm",
@@ -48,9 +49,9 @@ FOLDER = "runs/results/budget"
 CORPUS = f"{pretraining.FOLDER}/corpus"
 MINUTES = 15  # of a run that counts
 PLANS = 3  # of each row's steps
-MEASURES = {"loss": 4, "steps": None, "commit": None, "machine": None}  # of each run
+MEASURES = ("loss", "commit", "machine")  # of each run
 SEED = 42  # of the held-out sequences and their masks
-HEADER = ["", "options", "masked loss, nats", "gain, nats", "95% interval", "gain, percent", "steps", "in the preset"]
+HEADER = ["", "options", "masked loss, nats", "gain, nats", "95% interval", "gain, percent", "steps", "seeds", "in the preset"]
 
 
 def in_preset(options: str) -> bool:
@@ -75,53 +76,50 @@ def words_of(stage: str) -> list[str]:
     return ["pretrain", CORPUS, "--model-size", "mini", *given]
 
 
-def command(stage: str, steps: int, minutes: float) -> str:
+def command(stage: str, planned: Planned, minutes: float) -> str:
     """The command line of a row, with $SEED for the shell."""
     folder = f"{FOLDER}/{minutes:g}/{stage.replace(' ', '-')}/seed-$SEED"
-    return f"bertkit {' '.join(words_of(stage))} --max-steps {steps} --seed $SEED --output-dir {folder}"
+    given = f"--max-steps {planned['steps']} --precision {planned['precision']}"
+    return f"bertkit {' '.join(words_of(stage))} {given} --seed $SEED --output-dir {folder}"
 
 
-def planned(minutes: float) -> dict[str, int]:
-    """How many steps of each row fit into so many minutes: the median of PLANS, in turn. Kept for later seeds."""
-    path, options = ROOT / FOLDER / f"{minutes:g}" / "plan.json", stages()
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else stored().get("plan", {}).get(f"{minutes:g}", {})
-    if missing := [stage for stage, each in options.items() if each not in kept]:
-        found = take_turns(lambda stage, _: {"steps": plan(stage, minutes)}, missing, PLANS, {"steps": None}, _said)
-        kept |= {options[stage]: statistics.median_low(each["steps"]) for stage, each in found.items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(kept), encoding="utf-8")
-    return {stage: kept[each] for stage, each in options.items()}
+def stored(minutes: float) -> dict[str, Any]:
+    """What is known of runs of so many minutes, as `measure` writes it."""
+    path = _folder(minutes) / f"{NAME}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"plan": {}, "stages": {}}
+
+
+def _folder(minutes: float) -> Path:
+    return ROOT / "results" if minutes == MINUTES else ROOT / FOLDER / f"{minutes:g}"
+
+
+def plan_rows(minutes: float, known: Mapping[str, Planned]) -> dict[str, Planned]:
+    """How each row is trained, by its options: so many steps as fit into the time, the median of PLANS in turn."""
+    missing = [stage for stage, options in stages().items() if options not in known]
+    turns = take_turns(lambda stage, _: plan(stage, minutes), missing, PLANS, {"steps": None, "precision": None}, _said)
+    made = {
+        stages()[stage]: {"steps": median_low(found["steps"]), "precision": found["precision"][0]}
+        for stage, found in turns.items()
+    }
+    return {**known, **made}
 
 
 def _said(number: int, stage: str, values: Mapping[str, Any]) -> None:
     print(f"plan {number}/{PLANS}  {values['steps']} steps  {stage}", flush=True)
 
 
-def plan(stage: str, minutes: float) -> int:
-    """How many steps `--hours` would make of a row, by the time that some take now."""
+def plan(stage: str, minutes: float) -> Planned:
+    """How `--hours` would train a row, by the time that some steps take now."""
     line = [*bertkit_command(), *words_of(stage), "--hours", f"{minutes / 60:.4g}", "--dry-run"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
-    (steps,) = re.findall(r"^(\d+) steps of ", done.stderr, flags=re.MULTILINE)
-    return int(steps)
+    ((steps, dtype),) = re.findall(r"^(\d+) steps of .* on cpu, (\w+)$", done.stderr, flags=re.MULTILINE)
+    return {"steps": int(steps), "precision": {"float32": "fp32", "bfloat16": "bf16"}[dtype]}
 
 
-def stored() -> dict[str, Any]:
-    """results/budget.json, or what is in it before the first seed."""
-    path = ROOT / "results" / f"{NAME}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"command": [], "seeds": []}
-
-
-def run(stage: str, seed: int, steps: int, minutes: float) -> dict[str, Any]:
-    """What one seed of a row gives: from results/budget.json, or made. What is made is kept beside its folder, which goes away
-    then, and taken from there the next time.
-    """
-    line, known = command(stage, steps, minutes), stored()
-    if line in known["command"] and seed in known["seeds"]:
-        return {name: values[known["seeds"].index(seed)] for name, values in known["stages"][stage].items()}
+def run(line: str, seed: int) -> dict[str, Any]:
+    """What one seed of a row's command gives. Its folder goes away then."""
     folder = ROOT / shlex.split(line)[-1].replace("$SEED", str(seed))
-    kept, made_by = folder.with_suffix(".json"), folder.with_suffix(".txt")
-    if kept.is_file() and (values := json.loads(kept.read_text(encoding="utf-8")))["command"] == line:
-        return values
+    made_by = folder.with_suffix(".txt")
     begun = made_by.is_file() and made_by.read_text(encoding="utf-8") == line
     folder.parent.mkdir(parents=True, exist_ok=True)
     made_by.write_text(line, encoding="utf-8")
@@ -129,11 +127,7 @@ def run(stage: str, seed: int, steps: int, minutes: float) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
     if not (folder / "README.md").is_file():  # the end of a run
         execute(line, seed)
-    finished = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    made = {name: value for name, value in provenance().items() if name in MEASURES}
-    figures = {"loss": held_out_loss(folder), "steps": finished["total_steps"]}
-    values = {"command": line, **figures, **made}
-    kept.write_text(json.dumps(values), encoding="utf-8")
+    values = {"loss": round(held_out_loss(folder), 4)} | {name: provenance()[name] for name in ("commit", "machine")}
     shutil.rmtree(folder)
     return values
 
@@ -159,49 +153,67 @@ def held_out_loss(run: Path) -> float:
 
 
 def measure(minutes: float, seeds: int) -> dict[str, Any]:
-    """All runs of seeds 1 to `seeds`, as results/budget.json keeps them."""
-
-    def said(number: int, stage: str, values: Mapping[str, Any]) -> None:
-        print(f"seed {number}/{seeds}  {values['loss']:.3f} nats in {values['steps']} steps  {stage}", flush=True)
-
-    origin = provenance()
+    """Make what is missing of the seeds 1 to `seeds`, one seed after the other, and keep each run when it is finished."""
     for made in (f"{pretraining.FOLDER}/tokenizer/vocab.txt", f"{CORPUS}/meta.json"):
         if not (ROOT / made).is_file():
             execute(pretraining.COMMANDS[made], SEED)
-    steps = planned(minutes)
-    found = take_turns(lambda stage, seed: run(stage, seed, steps[stage], minutes), [*steps], seeds, MEASURES, said)
-    return {
+    values = stored(minutes)
+    values["plan"] = plan_rows(minutes, values["plan"])
+    lines = {stage: command(stage, values["plan"][options], minutes) for stage, options in stages().items()}
+    known = {stage: each for stage, each in values["stages"].items() if each["command"] == lines.get(stage)}
+    fresh = {
+        stage: {"command": lines[stage], "steps": values["plan"][options]["steps"], **{name: [] for name in MEASURES}}
+        for stage, options in stages().items()
+    }
+    values["stages"] = {**fresh, **known}
+    _keep(values, minutes)
+    for seed in range(1, seeds + 1):
+        for stage, row in values["stages"].items():
+            if len(row["loss"]) < seed:
+                found = run(lines[stage], seed)
+                for name in MEASURES:
+                    row[name].append(found[name])
+                _keep(values, minutes)
+                print(f"seed {seed}/{seeds}  {found['loss']:.3f} nats  {stage}", flush=True)
+    return values
+
+
+def _keep(values: dict[str, Any], minutes: float) -> None:
+    seeds = max(len(row["loss"]) for row in values["stages"].values())
+    values |= {
         "name": NAME,
         "command": [
             f"python scripts/budget_results.py --minutes {minutes:g} --seeds {seeds}",
-            *(command(stage, steps[stage], minutes) for stage in found),
+            *(row["command"] for row in values["stages"].values()),
         ],
-        **origin,
+        **provenance(),
         "seeds": list(range(1, seeds + 1)),
         "model": {"name": "fresh weights, 4 layers of 256"},
         "minutes": minutes,
-        "plan": {f"{minutes:g}": {options: steps[stage] for stage, options in stages().items()}},
-        "stages": found,
         "preset": {lever: in_preset(options) for lever, options in LEVERS.items()},
     }
+    write_result(NAME, values, _folder(minutes))
 
 
 def render(values: Mapping[str, Any]) -> str:
     """The table under HEADER: each lever against the last row before it that the preset keeps, seed by seed."""
     rows, before = [], values["stages"]["baseline"]["loss"]
     for stage, runs in values["stages"].items():
-        row = [stage, f"`{LEVERS[stage]}`" if stage in LEVERS else "", f"**{statistics.fmean(runs['loss']):.3f}**"]
+        if not runs["loss"]:
+            continue
+        row = [stage, f"`{LEVERS[stage]}`" if stage in LEVERS else "", f"**{fmean(runs['loss']):.3f}**"]
         if stage in LEVERS:
-            gains = [was - loss for was, loss in zip(before, runs["loss"], strict=True)]
-            interval, gain = "-", statistics.fmean(gains)
+            pairs = [*zip(before, runs["loss"], strict=False)]  # the last seed may lack some rows
+            gains = [was - loss for was, loss in pairs]
+            interval, gain = "-", fmean(gains)
             if len(gains) > 1:
                 low, high = ttest_1samp(gains, 0).confidence_interval(0.95)
                 interval = f"{low:+.3f} to {high:+.3f}"
-            row += [f"{gain:+.3f}", interval, f"{100 * gain / statistics.fmean(before):+.1f}"]
+            row += [f"{gain:+.3f}", interval, f"{100 * gain / fmean(was for was, _ in pairs):+.1f}"]
         else:
             row += ["-", "-", "-"]
         kept = values["preset"].get(stage, True)
-        rows.append([*row, f"{statistics.fmean(runs['steps']):.0f}", "yes" if kept else "no"])
+        rows.append([*row, str(runs["steps"]), str(len(runs["loss"])), "yes" if kept else "no"])
         before = runs["loss"] if kept else before
     return "\n".join([*markdown.table(HEADER, rows, numbers_from=2), "", *markdown.commands([values]), ""])
 
@@ -211,15 +223,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of each run [%(default)s]")
     parser.add_argument("--seeds", type=int, default=3, help="of each row [%(default)s]")
     options = parser.parse_args()
-    if options.minutes != MINUTES:
-        print(render(measure(options.minutes, options.seeds)))
-        return
-    known = len(stored()["seeds"])
-    kept = stored().get("plan", {}).get(f"{MINUTES:g}", {})
-    lines = {command(stage, kept.get(options, 0), MINUTES) for stage, options in stages().items()}
-    first = known + 1 if lines <= {*stored()["command"]} else max(1, known)
-    for seeds in range(first, max(known, options.seeds) + 1):
-        print(write_result(NAME, measure(MINUTES, seeds)))
+    print(render(measure(options.minutes, options.seeds)))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
-import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import budget_results as budget
 import pretraining_results as pretraining
-import provenance
 
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
 from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.mixing import open_corpora
 from bertkit.runs.pretraining.sequences import held_out_sequences
 from bertkit.text.tokenizer import Tokenizer
+
+HUNDRED = {"steps": 100, "precision": "fp32"}
 
 
 def settings(line: str) -> dict[str, Any]:
@@ -37,10 +38,12 @@ def settings(line: str) -> dict[str, Any]:
 
 
 def test_the_preset_is_the_baseline_and_the_levers_that_stand_below_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = {stage: settings(budget.command(stage, 100, 15)) for stage in budget.stages()}
+    lines = {stage: settings(budget.command(stage, HUNDRED, 15)) for stage in budget.stages()}
     assert all(PretrainConfig.of(line).max_steps == 100 for line in lines.values())
     of_levers = [line for stage, line in lines.items() if stage == "baseline" or budget.in_preset(budget.LEVERS[stage])]
-    assert PretrainConfig.of(of_levers[-1]) == PretrainConfig.of({"max_steps": 100, **PRETRAINING_PRESETS["budget"]})
+    assert PretrainConfig.of(of_levers[-1]) == PretrainConfig.of(
+        {"max_steps": 100, "precision": "fp32", **PRETRAINING_PRESETS["budget"]}
+    )
     monkeypatch.setitem(budget.PRETRAINING_PRESETS, "budget", {"objective": "mlm", "average_ratio": 0.2})
     found = list(budget.stages().values())
     assert found[1] == f"{budget.BASELINE} objective=mlm"
@@ -85,58 +88,61 @@ def test_a_finished_run_is_not_made_again_and_an_unfinished_one_goes_on(
         (folder / "begun").touch()
         if len(made) == 1:
             raise KeyboardInterrupt
-        (folder / "run.json").write_text(json.dumps({"total_steps": 7}), encoding="utf-8")
         (folder / "README.md").touch()
 
     monkeypatch.setattr(budget, "ROOT", tmp_path)
     monkeypatch.setattr(budget, "held_out_loss", lambda folder: 3.5)
     monkeypatch.setattr(budget, "execute", execute)
-    with pytest.raises(KeyboardInterrupt):
-        budget.run("Muon", 1, 7, 2)
-    expected = {"loss": 3.5, "steps": 7}
+    line = budget.command("Muon", HUNDRED, 2)
     for _ in range(2):
-        assert budget.run("Muon", 1, 7, 2).items() >= expected.items()
+        with suppress(KeyboardInterrupt):
+            found = budget.run(line, 1)
     assert made == [False, True]
-    monkeypatch.setattr(budget, "BASELINE", "batch_size=32")
-    assert budget.run("Muon", 1, 7, 2)["command"] == budget.command("Muon", 7, 2)
-    assert made == [False, True, False]
+    assert found["loss"] == 3.5
+    made.append(True)
+    folder = tmp_path / shlex.split(line)[-1].replace("$SEED", "2")
+    folder.mkdir()
+    folder.with_suffix(".txt").write_text(line.replace("--max-steps 100", "--max-steps 7"), "utf-8")
+    budget.run(line, 2)
+    assert made == [False, True, True, False], "what another command has begun is of no use"
 
 
 def test_steps_are_planned_as_hours_plans_them(monkeypatch: pytest.MonkeyPatch) -> None:
     line = "an epoch reads 100.0% of the text\n1365 steps of 64 sequences of at most 128 tokens; 1 process on cpu, bfloat16\n"
     code = f"import sys; sys.stderr.write({line!r} + ' '.join(sys.argv[1:]))"
     monkeypatch.setattr(budget, "bertkit_command", lambda: [sys.executable, "-c", code])
-    assert budget.plan("baseline", 15) == 1365
+    assert budget.plan("baseline", 15) == {"steps": 1365, "precision": "bf16"}
     monkeypatch.setattr(budget, "bertkit_command", lambda: [sys.executable, "-c", "raise SystemExit(2)"])
     with pytest.raises(subprocess.CalledProcessError):
         budget.plan("baseline", 15)
 
 
-def test_seeds_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those in results/budget.json are not made again, but where a row's command has changed."""
     made: list[tuple[str, int]] = []
     plans: list[tuple[str, float]] = []
+    result = tmp_path / "results" / "budget.json"
 
     def execute(line: str, seed: int) -> None:
         folder = tmp_path / shlex.split(line)[-1].replace("$SEED", str(seed))
         folder.mkdir()
-        (folder / "run.json").write_text(json.dumps({"total_steps": seed}), encoding="utf-8")
         (folder / "README.md").touch()
         made.append((folder.parent.name, seed))
+        if made == stop_after:
+            raise KeyboardInterrupt
 
-    def plan(stage: str, minutes: float) -> int:
+    def plan(stage: str, minutes: float) -> dict[str, Any]:
         plans.append((stage, minutes))
-        return len(plans)
+        return {"steps": len(plans), "precision": "fp32"}
 
     def call(*words: str) -> Any:
         monkeypatch.setattr(sys, "argv", ["budget_results.py", *words])
         made.clear()
-        budget.main()
-        shutil.rmtree(tmp_path / "runs" / "results" / "budget")
-        return json.loads((tmp_path / "results" / "budget.json").read_text("utf-8"))
+        with suppress(KeyboardInterrupt):
+            budget.main()
+        return json.loads(result.read_text("utf-8"))
 
     monkeypatch.setattr(budget, "ROOT", tmp_path)
-    monkeypatch.setattr(provenance, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon"})
     monkeypatch.setattr(budget, "held_out_loss", lambda folder: 3.5)
     monkeypatch.setattr(budget, "execute", execute)
@@ -145,39 +151,45 @@ def test_seeds_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.Monkey
     for path in (tmp_path / budget.CORPUS / "meta.json", tmp_path / f"{pretraining.FOLDER}/tokenizer/vocab.txt"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    assert call("--seeds", "1")["seeds"] == [1]
-    assert made == [("baseline", 1), ("Muon", 1)]
+    stop_after = [("baseline", 1), ("Muon", 1)]
+    assert [len(row["loss"]) for row in call("--seeds", "1")["stages"].values()] == [1, 0], "each run is kept by itself"
     assert plans == [(stage, 15) for stage in ("baseline", "Muon", "Muon", "baseline", "baseline", "Muon")]
+    stop_after = []
     two = call("--seeds", "2")
-    assert made == [("Muon", 2), ("baseline", 2)]
-    assert two["stages"]["Muon"]["steps"] == [1, 2]
-    assert len(two["stages"]["Muon"]["commit"]) == 2
+    assert made == [("baseline", 2), ("Muon", 2)], "the run of the stop had made its last step"
+    assert two["seeds"] == [1, 2]
+    assert all(len(two["stages"]["Muon"][name]) == 2 for name in budget.MEASURES)
     assert len(plans) == 6, "every seed makes the same steps"
     assert [line.split("--max-steps ")[1].split()[0] for line in two["command"][1:]] == ["4", "3"], "the median"
+    assert call("--seeds", "1")["seeds"] == [1, 2], "fewer seeds are no reason to forget some"
+    assert not made
     monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon batch_size=32"})
     assert call("--seeds", "2")["seeds"] == [1, 2]
     assert made == [("Muon", 1), ("Muon", 2)]
     assert len(plans) == 9, "the other rows keep their steps"
-    before = (tmp_path / "results" / "budget.json").read_bytes()
+    before = result.read_bytes()
     call("--seeds", "2", "--minutes", "2")
     assert len(made) == 4
-    assert (tmp_path / "results" / "budget.json").read_bytes() == before, "a rehearsal counts for nothing"
+    assert result.read_bytes() == before, "a rehearsal counts for nothing"
 
 
 def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lever that the preset lacks is no ground for the next one."""
     losses = {"baseline": (4.0, 5.0), "no next sentences": (3.5, 4.1), "Muon": (3.7, 4.1), "short sequences first": (3.3, 4.1)}
-    stages = {stage: {"loss": loss, "steps": [10, 20]} for stage, loss in losses.items()}
+    stages = {stage: {"loss": loss, "steps": 15} for stage, loss in losses.items()}
     preset = {"no next sentences": True, "Muon": False, "short sequences first": True}
     monkeypatch.setattr(budget.markdown, "commands", lambda values: ["commands"])
     lines = budget.render({"stages": stages, "preset": preset}).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:6]]
     assert [row[2:4] + row[5:] for row in cells] == [
-        ["**4.500**", "-", "-", "15", "yes"],
-        ["**3.800**", "+0.700", "+15.6", "15", "yes"],
-        ["**3.900**", "-0.100", "-2.6", "15", "no"],
-        ["**3.700**", "+0.100", "+2.6", "15", "yes"],
+        ["**4.500**", "-", "-", "15", "2", "yes"],
+        ["**3.800**", "+0.700", "+15.6", "15", "2", "yes"],
+        ["**3.900**", "-0.100", "-2.6", "15", "2", "no"],
+        ["**3.700**", "+0.100", "+2.6", "15", "2", "yes"],
     ]
-    alone = {stage: {"loss": of["loss"][:1], "steps": [10]} for stage, of in stages.items()}
-    assert "| +0.500 | - | +12.5 |" in budget.render({"stages": alone, "preset": preset})
+    stages["Muon"]["loss"] = stages["Muon"]["loss"][:1]
+    stages["short sequences first"]["loss"] = ()
+    shown = budget.render({"stages": stages, "preset": preset})
+    assert "| **3.700** | -0.200 | - | -5.7 | 15 | 1 | no |" in shown, "against the same seed"
+    assert "short sequences" not in shown
     assert cells[1][4] == "-1.841 to +3.241"  # 0.7 and 12.706 standard errors of 0.2
