@@ -112,6 +112,11 @@ def json_text(value: object) -> str:
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
+def jsonl_text(values: Iterable[object]) -> str:
+    """An object a line; a date or another value that JSON lacks is text."""
+    return "".join(json.dumps(value, ensure_ascii=False, default=str) + "\n" for value in values)
+
+
 def write_json(path: Path, value: object) -> None:
     """Replace a JSON file atomically."""
     write_files(path.parent, {path.name: json_text(value)})

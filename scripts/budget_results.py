@@ -135,7 +135,7 @@ def run(line: str, seed: int) -> dict[str, Any]:
 def held_out_loss(run: Path) -> float:
     """The masked loss on the same held-out sequences with the same masks, whatever a model was trained with."""
     from bertkit.config import PretrainConfig
-    from bertkit.corpus.mixing import open_corpora
+    from bertkit.corpus.corpora import open_corpora
     from bertkit.model.config import BertConfig
     from bertkit.model.devices import start_accelerator
     from bertkit.model.directory import load_weights

@@ -90,7 +90,7 @@ def measure(*, force: bool) -> dict[str, Any]:
 def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
     """The mean loss, in nats, of the tokens that the evaluation asks for, by how often each is in the training data."""
     from bertkit.config import PretrainConfig
-    from bertkit.corpus.mixing import open_corpora
+    from bertkit.corpus.corpora import open_corpora
     from bertkit.corpus.shard import Shards
     from bertkit.model.devices import start_accelerator
     from bertkit.runs.pretraining import held_out

@@ -203,7 +203,7 @@ def time_splits(folder: Path, shards: int, tokens: int) -> dict[str, Any]:
 
 def open_sampler(corpus: Path, batch_size: int, max_length: int, **more: Any) -> Any:
     from bertkit.config import PretrainConfig
-    from bertkit.corpus.mixing import open_corpora
+    from bertkit.corpus.corpora import open_corpora
     from bertkit.runs.pretraining.sequences import sampler_of
     from bertkit.text.tokenizer import Tokenizer
 

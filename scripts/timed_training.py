@@ -96,7 +96,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     import torch
 
     from bertkit.config import PretrainConfig
-    from bertkit.corpus.mixing import open_corpora
+    from bertkit.corpus.corpora import open_corpora
     from bertkit.model.config import BertConfig
     from bertkit.model.directory import read_config
     from bertkit.model.flops import flop_counter

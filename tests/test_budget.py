@@ -23,7 +23,7 @@ import pretraining_results as pretraining
 
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
 from bertkit.corpus.build import CorpusConfig, build_corpus
-from bertkit.corpus.mixing import open_corpora
+from bertkit.corpus.corpora import open_corpora
 from bertkit.runs.pretraining.sequences import held_out_sequences
 from bertkit.text.tokenizer import Tokenizer
 

@@ -36,8 +36,8 @@ from entries import ENTRIES, Entry
 import results
 from bertkit.config import PretrainConfig, filled
 from bertkit.corpus.build import CorpusConfig, build_corpus
+from bertkit.corpus.corpora import open_corpora
 from bertkit.corpus.directory import read_meta
-from bertkit.corpus.mixing import open_corpora
 from bertkit.corpus.shard import Shard
 from bertkit.runs.pretraining.sequences import held_out_sequences
 from bertkit.tasks.baselines import BAG_OF_WORDS, MAJORITY

@@ -223,7 +223,7 @@ def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int, *, as_
     import numpy as np
 
     from bertkit import progress
-    from bertkit.corpus.mixing import open_corpora
+    from bertkit.corpus.corpora import open_corpora
     from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences, show_share_read, warn_of_absent_entities
     from bertkit.runs.pretraining.sequences import sampler_of
     from bertkit.text.tokenizer import Tokenizer

@@ -87,7 +87,7 @@ def build(
     from bertkit.readers.documents import LAYOUTS
     from bertkit.readers.faults import POLICIES
     from bertkit.readers.splitting import parse_fraction
-    from bertkit.readers.words import CUTS
+    from bertkit.text.words import CUTS
 
     choices = (
         ("--sentences", sentences, ("split", "lines")),
@@ -132,8 +132,8 @@ def merge(
 def _show_counts(meta: dict[str, Any], folder: Path) -> None:
     from bertkit import progress
     from bertkit.config import PretrainConfig
+    from bertkit.corpus.corpora import open_corpora
     from bertkit.corpus.directory import SPLITS
-    from bertkit.corpus.mixing import open_corpora
     from bertkit.corpus.preview import show_share_read
     from bertkit.runs.pretraining.sequences import sampler_of
     from bertkit.text.tokenizer import Tokenizer

@@ -119,7 +119,7 @@ def pretrain(
             raise UsageError(
                 what, hint="add --dry-run; or start training with torchrun --standalone --nproc-per-node 8 -m bertkit ..."
             )
-    from bertkit.corpus.mixing import open_corpora
+    from bertkit.corpus.corpora import open_corpora
     from bertkit.runs.pretraining import pretrain as pretraining
     from bertkit.runs.pretraining.estimate import Gpus
 

@@ -23,6 +23,8 @@ from bertkit.cli.options import (
 )
 from bertkit.errors import UsageError
 
+SEEDS = 3
+
 
 @with_options(recipe_options("finetune"))
 def tune(
@@ -77,7 +79,10 @@ def tune(
             metavar="SHARE|SPLIT",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=2, help="Train the winner again with the seeds 1 to N.", metavar="N")] = 3,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=2, help=f"Train the winner again with the seeds 1 to N. Default: {SEEDS}.", metavar="N"),
+    ] = None,
     keep_trials: Annotated[
         bool, typer.Option("--keep-trials", help="Keep the weights of all trials, not only of the best.")
     ] = False,
@@ -108,6 +113,7 @@ def tune(
         "--output-dir": output_dir,
         "--held-out": held_out,
         "--prune/--no-prune": prune,
+        "--seeds": seeds,
         "--keep-trials": keep_trials or None,
         "--overwrite": overwrite or None,
     }
@@ -132,7 +138,7 @@ def tune(
         space,
         output_dir=folder,
         count=trials,
-        seeds=seeds,
+        seeds=seeds or SEEDS,
         held_out=held_out or ("test" if chosen.test else "10%"),
         seconds=seconds,
         prunes=prune,

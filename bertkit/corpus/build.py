@@ -33,8 +33,8 @@ from bertkit.manifest import verify, write_folder
 from bertkit.readers.documents import Document, Source
 from bertkit.readers.faults import Faults
 from bertkit.readers.remote import path_of
-from bertkit.readers.words import load_jieba
 from bertkit.text.tokenizer import Tokenizer
+from bertkit.text.words import load_jieba
 
 PART = 2**24  # characters of text in a part, to the end of a document
 _COUNTS = "counts.json"
@@ -73,7 +73,7 @@ def build_corpus(
     """Build a corpus from files, folders and globs of text; returns the content of meta.json.
 
     include: patterns of more files in folders. encoding: of text that is not UTF-8. on_error: what to do about what cannot be
-    read, of `faults.POLICIES`. max_file_size: gigabytes that a packed file may unpack to. An unfinished corpus is resumed.
+    read, of `faults.POLICIES`. max_file_size: gigabytes that a compressed file may unpack to. An unfinished corpus is resumed.
     Raises UsageError for a folder with other content, DataError for bad text.
     """
     sources = sources_of(names, include=include, text_column=config.text_column)

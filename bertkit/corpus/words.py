@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.features import Ragged, offsets_of
-from bertkit.readers.words import CJK, load_jieba
 from bertkit.text.tokenizer import Tokenizer
+from bertkit.text.words import CJK, load_jieba
 
 _CHINESE = re.compile(f"[{CJK}]")
 

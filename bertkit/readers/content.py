@@ -28,18 +28,18 @@ from bertkit.readers.faults import Faults
 from bertkit.readers.remote import is_url, open_url, without_query
 from bertkit.readers.zstd import ZstdFile
 
-MAX_FILE_SIZE = 16.0  # gigabytes that a packed file may unpack to, unless --max-file-size says otherwise
+MAX_FILE_SIZE = 16.0  # gigabytes that a compressed file may unpack to, unless --max-file-size says otherwise
 BLOCK = 2**16  # bytes read and decoded at once: small enough for a processor's cache
 _CHUNK = 2**22  # bytes of a file that is read whole
 
-# The bytes that a packed file begins with: its format, and what unpacks it.
-_PACKED: dict[bytes, tuple[str, Callable[..., Any]]] = {
+# The bytes that a compressed file begins with: its format, and what unpacks it.
+_COMPRESSED: dict[bytes, tuple[str, Callable[..., Any]]] = {
     b"\x1f\x8b": ("gzip", gzip.open),
     b"\xfd7zXZ\x00": ("xz", lzma.open),
     b"BZh": ("bzip2", bz2.open),
     b"\x28\xb5\x2f\xfd": ("zstd", lambda stored: io.BufferedReader(ZstdFile(stored))),
 }
-PACKINGS = (".gz", ".xz", ".bz2", ".zst")  # their endings
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")  # their endings
 # Those of formats that are not text: what the file is, and what to do.
 _BINARY = {
     b"PAR1": ("a Parquet file", "name it .parquet"),
@@ -55,7 +55,7 @@ _LINE_FEED = b"\n"
 class Content:
     """The bytes of one file, unpacked, to be read once: whole, or in blocks that each end with a line.
 
-    source: its name in errors. stored: the bytes as they are stored, perhaps packed. encoding: of a text that is not UTF-8;
+    source: its name in errors. stored: the bytes as they are stored, perhaps compressed. encoding: of a text that is not UTF-8;
     formats that are not text are read as they are. max_file_size: gigabytes that they may unpack to. faults: takes lines that
     are not text; by default it raises. Reading raises DataError for what cannot be unpacked.
     """
@@ -76,11 +76,11 @@ class Content:
         self._left = int(self.max_file_size * 10**9)  # bytes that may still be unpacked
         self._stored, self._encoding = stored, encoding
         start = stored.peek(6)
-        self._packing, unpack = next((packed for magic, packed in _PACKED.items() if start.startswith(magic)), ("", None))
-        self._unpacked = unpack(stored) if unpack else stored
+        self._compression, opened = next((each for magic, each in _COMPRESSED.items() if start.startswith(magic)), ("", None))
+        self._plain = opened(stored) if opened else stored
         self.start = self._read(BLOCK)  # bytes by which formats are recognized
         if encoding is not None and not self.start.startswith(tuple(_BINARY)):
-            self._unpacked = io.BufferedReader(Recoded(self.start, self._unpacked, encoding))
+            self._plain = io.BufferedReader(Recoded(self.start, self._plain, encoding))
             self.start = self._read(BLOCK)
 
     @property
@@ -104,8 +104,8 @@ class Content:
         return min(1.0, self.position / size) if size else None
 
     def file(self) -> BinaryIO:
-        """The bytes as a file to be read from any place; those that are packed, or come from a pipe, all in memory."""
-        if self._packing or not self._stored.seekable():
+        """The bytes as a file to be read from any place; those that are compressed, or come from a pipe, all in memory."""
+        if self._compression or not self._stored.seekable():
             return io.BytesIO(self.data())
         self._stored.seek(0)
         return cast("BinaryIO", self._stored)
@@ -181,18 +181,18 @@ class Content:
 
     def _read(self, size: int = -1, *, line: bool = False) -> bytes:
         """The next bytes, or the rest of a line."""
-        most = self._left + 1 if self._packing else -1  # of a line
+        most = self._left + 1 if self._compression else -1  # of a line
         try:
-            read = self._unpacked.readline(most) if line else self._unpacked.read(size)
+            read = self._plain.readline(most) if line else self._plain.read(size)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            if not self._packing:
+            if not self._compression:
                 raise DataError(f"cannot read the file: {error}", where=self.source) from None
             hint = "the file is cut off or damaged: copy or download it again"
-            raise DataError(f"cannot unpack the {self._packing} file: {error}", where=self.source, hint=hint) from None
-        if self._packing:
+            raise DataError(f"cannot unpack the {self._compression} file: {error}", where=self.source, hint=hint) from None
+        if self._compression:
             self._left -= len(read)
             if self._left < 0:
-                raise too_large(f"the {self._packing} file", self.source, self.max_file_size)
+                raise too_large(f"the {self._compression} file", self.source, self.max_file_size)
         return read
 
 
@@ -251,15 +251,15 @@ def split_lines(text: str) -> list[str]:
 
 
 def extension(name: str) -> str:
-    """The extension of a file's name in small letters, looking through PACKINGS: ".csv" for "A.CSV.gz"."""
-    return Path(unpacked_name(name)).suffix.lower()
+    """The extension of a file's name in small letters, looking through COMPRESSED: ".csv" for "A.CSV.gz"."""
+    return Path(plain_name(name)).suffix.lower()
 
 
-def unpacked_name(name: str) -> str:
-    """A file's name without the ending of a packing: "A.CSV" for "A.CSV.gz"."""
+def plain_name(name: str) -> str:
+    """A file's name without the ending of a compression: "A.CSV" for "A.CSV.gz"."""
     name = without_query(name)
-    packing = next((ending for ending in PACKINGS if name.lower().endswith(ending)), "")
-    return name.removesuffix(name[-len(packing) :]) if packing else name
+    ending = next((ending for ending in COMPRESSED if name.lower().endswith(ending)), "")
+    return name.removesuffix(name[-len(ending) :]) if ending else name
 
 
 def source_name(path: str | Path) -> str:

@@ -27,10 +27,10 @@ from bertkit.readers.content import (
     extension,
     nearest_files,
     open_content,
+    plain_name,
     source_name,
     split_lines,
     too_large,
-    unpacked_name,
 )
 from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.faults import Faults
@@ -85,9 +85,9 @@ def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: 
     """The sources that a command's arguments name: files, folders of text files, globs, URLs of these, "-" and data sets of the
     hub.
 
-    A folder's files, and those of folders that it links to, are those with an ending of READ, packed or not, what WikiExtractor
-    and others write without an ending, and those whose names match a pattern of `include`; in the order of their paths. A
-    source named twice is read once. text_column: which tables must have. Raises DataError for a name without files.
+    A folder's files, and those of folders that it links to, are those with an ending of READ, compressed or not, what
+    WikiExtractor and others write without an ending, and those whose names match a pattern of `include`; in the order of their
+    paths. A source named twice is read once. text_column: which tables must have. Raises DataError for a name without files.
     """
     found = Found()
     for name in names:
@@ -183,7 +183,7 @@ def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_colu
         return "a broken link"
     if file.suffix.lower() == ".zst" and find_spec("zstandard") is None:
         return f"compressed with zstd, which needs a package: {INSTALL}"
-    if any(fnmatch(name, pattern) for pattern in include for name in (file.name, unpacked_name(file.name))):
+    if any(fnmatch(name, pattern) for pattern in include for name in (file.name, plain_name(file.name))):
         return None
     try:
         if not ending:

@@ -17,7 +17,7 @@ from bertkit.readers import Examples, join_blocks
 from bertkit.readers.arrow import looks_like_arrow, parse_arrow
 from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.conll import looks_like_conll, parse_conll
-from bertkit.readers.content import Content, open_content, unpacked_name
+from bertkit.readers.content import Content, open_content, plain_name
 from bertkit.readers.delimited import parse_delimited, sniff_separator
 from bertkit.readers.doccano import looks_like_doccano, parse_doccano
 from bertkit.readers.fasttext import looks_like_fasttext, parse_fasttext
@@ -46,10 +46,10 @@ _USES = {
 class Format:
     """A format of data files.
 
-    endings: of names that are in it, in small letters, without a packing's. looks_like: whether the beginning of a file does,
-    which decides between formats of one ending, and where the ending says nothing. parse: from the content of a file (or, where
-    is_folder, the path of a folder) to blocks of rows; a format that is read as a whole is one block. options: which keywords
-    it takes; those in _USES are options of the command line, and any other is ignored by formats that do not take it.
+    endings: of names that are in it, in small letters, .gz looked through. looks_like: whether the beginning of a file
+    does, which decides between formats of one ending, and where the ending says nothing. parse: from the content of a file (or,
+    where is_folder, the path of a folder) to blocks of rows; a format that is read as a whole is one block. options: which
+    keywords it takes; those in _USES are options of the command line, and any other is ignored by formats that do not take it.
     """
 
     name: str
@@ -132,7 +132,7 @@ def read_blocks(
 ) -> Iterator[Examples]:
     """The rows of a file in one of these formats, block by block; of the standard input for "-".
 
-    The file is plain or packed. Its ending decides on the format; its look does where several of the formats have that ending
+    A compressed file is read as what it holds. Its ending decides on the format; its look does where several have that ending
     or none has, and the last format is that of files which look like none. encoding, max_file_size: as in `open_content`.
     on_error: "skip" keeps rows that cannot be read, with None in every column, where each is a line, an object of JSON or a row
     of a table. options: keywords of the formats, such as separator, columns and column; None counts as not given. Raises
@@ -168,14 +168,14 @@ def endings_of(formats: Sequence[Format]) -> tuple[str, ...]:
 def find_split_file(folder: Path, split: str, endings: Sequence[str] = endings_of(TEXTS)) -> Path | None:
     """The data file of a split in a folder: train.tsv, dev.csv.gz, validation_matched.jsonl; None where there is none.
 
-    "validation" is also called valid, val or dev. endings: those that will do, in small letters and without a packing's; "/" of
+    "validation" is also called valid, val or dev. endings: those that will do, in small letters and without .gz; "/" of
     a folder with a split's seq.in; with ANY_WORDS, where there is no file of just that name, one will do that has it among the
     words of its name: quora_train.tsv, train_few_all.csv, news.train. Raises DataError where several files would do.
     """
     first, _, rest = split.partition("_")
     stems = {name + (f"_{rest}" if rest else "") for name in _SPLIT_NAMES.get(first, (first,))}
     wanted = {stem + ending for stem in stems for ending in endings}
-    names = {path: unpacked_name(path.name).lower() + ("/" if path.is_dir() else "") for path in folder.iterdir()}
+    names = {path: plain_name(path.name).lower() + ("/" if path.is_dir() else "") for path in folder.iterdir()}
     names = {path: name for path, name in names.items() if path.is_file() or is_parallel(path)}
     paths = sorted(path for path, name in names.items() if name in wanted)
     if not paths and ANY_WORDS in endings:

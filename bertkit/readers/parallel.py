@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.readers.content import nearest_files, read_text, split_lines, unpacked_name
+from bertkit.readers.content import nearest_files, plain_name, read_text, split_lines
 
 _TOKENS, _TAGS, _LABEL = "seq.in", "seq.out", "label"
 
@@ -47,12 +47,12 @@ def parse_parallel(folder: Path, *, encoding: str | None = None) -> Iterator[Exa
 
 def is_parallel(folder: Path) -> bool:
     """Whether this is a folder with a file seq.in."""
-    return folder.is_dir() and any(unpacked_name(path.name) == _TOKENS for path in folder.iterdir())
+    return folder.is_dir() and any(plain_name(path.name) == _TOKENS for path in folder.iterdir())
 
 
 def _find(folder: Path, name: str) -> Path | None:
-    """The file of that name, packed or not. Raises DataError where there are several."""
-    paths = sorted(path for path in folder.iterdir() if path.is_file() and unpacked_name(path.name) == name)
+    """The file of that name, compressed or not. Raises DataError where there are several."""
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and plain_name(path.name) == name)
     if len(paths) > 1:
         names = " and ".join(path.name for path in paths)
         raise DataError(

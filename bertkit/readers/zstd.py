@@ -23,14 +23,14 @@ class ZstdFile(io.RawIOBase):
             raise MachineError(what, where=str(where) if where else None, hint=hint) from None
         self._library, self._stored = zstandard, stored
         self._frame: Any = None
-        self._packed = self._left = b""
+        self._unread = self._left = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         while not self._left:
-            data = self._packed or self._stored.read(_CHUNK)
+            data = self._unread or self._stored.read(_CHUNK)
             if not data:
                 if self._frame is not None and not self._frame.eof:
                     raise EOFError("it ends too early")
@@ -41,7 +41,7 @@ class ZstdFile(io.RawIOBase):
                 self._left = self._frame.decompress(data)
             except self._library.ZstdError as error:
                 raise OSError(str(error)) from None
-            self._packed = self._frame.unused_data if self._frame.eof else b""
+            self._unread = self._frame.unused_data if self._frame.eof else b""
         count = min(len(buffer), len(self._left))
         buffer[:count], self._left = self._left[:count], self._left[count:]
         return count

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.readers import Examples
-from bertkit.readers.words import CJK
+from bertkit.text.words import CJK
 
 MAJORITY, BAG_OF_WORDS, LINEAR_PROBE = "most frequent", "bag of words", "linear probe"
 EACH_WORD, MEAN = "most frequent of each word", "mean"

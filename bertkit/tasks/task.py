@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bertkit.config import TrainConfig, filled, options_of
 from bertkit.errors import ModelError, UsageError, flag_of, listed
+from bertkit.files import jsonl_text
 from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BLOCK_KEY, BertConfig
@@ -22,7 +23,6 @@ from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen
 from bertkit.tasks.block import PLAIN_HEAD, block_is_stale, own_parts, read_block
-from bertkit.tasks.output import as_jsonl
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import Recipe, settle_columns
 
@@ -331,7 +331,7 @@ class Task(Presents):
     def files(self, predictions: Sequence[Prediction], truth: Sequence[Any], examples: Examples) -> dict[str, str]:
         """What `bertkit eval --output-dir` writes: contents by file name."""
         pairs = enumerate(zip(predictions, truth, strict=True))
-        return {"predictions.jsonl": as_jsonl([self.evaluated_row(*pair, examples, row) for row, pair in pairs])}
+        return {"predictions.jsonl": jsonl_text([self.evaluated_row(*pair, examples, row) for row, pair in pairs])}
 
     def to_json(self) -> dict[str, Any]:
         """The fitted state as run.json keeps it."""

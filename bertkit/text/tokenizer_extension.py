@@ -13,8 +13,8 @@ import numpy as np
 import tokenizers
 
 from bertkit.errors import DataError
-from bertkit.readers.words import CJK
 from bertkit.text.tokenizer import Tokenizer
+from bertkit.text.words import CJK
 
 COUNTED = 2**20  # most distinct words that are counted
 

@@ -12,8 +12,8 @@ from tokenizers import trainers
 
 from bertkit import progress
 from bertkit.errors import DataError, UsageError, plural
-from bertkit.readers.words import CJK
 from bertkit.text.tokenizer import SPECIAL_TOKENS, Tokenizer, bert_tokenizer
+from bertkit.text.words import CJK
 
 LONGEST = 100  # characters of a word; the tokenizer takes a longer one as [UNK]
 SAMPLED = 2**20  # characters of text, about, on which [UNK] is counted

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from bertkit.config import PretrainConfig
-from bertkit.corpus import mixing, sampling
+from bertkit.corpus import sampling
 from bertkit.corpus.build import CorpusConfig, build_corpus, merge_corpora
-from bertkit.corpus.mixing import BLOCK, Corpus, Mix, open_corpora
+from bertkit.corpus.corpora import BLOCK, Corpus, open_corpora, short_names
+from bertkit.corpus.mixing import Mix
 from bertkit.errors import UsageError
 from bertkit.features import Features
 from bertkit.runs.pretraining.sequences import mix_of, sampler_of
@@ -136,8 +137,8 @@ def test_names_are_short_and_differ(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "own").symlink_to(folder / "general")
     assert open_corpora([tmp_path / "own:2"]) == [Corpus("short", tmp_path / "own:2", open_corpora([folder / "short"])[0].meta)]
-    assert mixing.short_names(["a/x", "b/x", "b/y"]) == ["a/x", "b/x", "y"]
-    assert mixing.short_names(["/data/a/x", "/data/b/x", "x", "hub:me/y"]) == ["a/x", "b/x", "x", "y"], "not all of a path"
+    assert short_names(["a/x", "b/x", "b/y"]) == ["a/x", "b/x", "y"]
+    assert short_names(["/data/a/x", "/data/b/x", "x", "hub:me/y"]) == ["a/x", "b/x", "x", "y"], "not all of a path"
 
 
 def test_what_cannot_be_mixed_is_refused(folder: Path, tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:

@@ -41,7 +41,7 @@ def lines_of(path: Path | str, **options) -> list[list[str]]:
     ("ending", "pack"),
     [("txt", bytes), ("txt.gz", gzip.compress), ("TXT.XZ", lzma.compress), ("txt.bz2", bz2.compress), ("raw", bytes)],
 )
-def test_plain_text_of_any_name_and_packing(tmp_path, ending, pack):
+def test_plain_text_of_any_name_and_compression(tmp_path, ending, pack):
     path = write(tmp_path / f"a.{ending}", pack(TEXT.encode()))
     lines = [1, 5, 7]
     assert read(path) == [Document(text, f"{path}:{line}") for text, line in zip(EXPECTED, lines, strict=True)]

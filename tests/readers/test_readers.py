@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bertkit.errors import UsageError, UserError
 from bertkit.readers import Examples, content, is_blank
 from bertkit.readers.columns import guess_column, require_column
-from bertkit.readers.content import BLOCK, extension, unpacked_name
+from bertkit.readers.content import BLOCK, extension, plain_name
 from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.formats import parse_lines, read_file
 from bertkit.readers.jsonl import parse_jsonl
@@ -211,10 +211,10 @@ def test_bytes_that_are_not_utf8_text(tmp_path, data, line, what, hint):
         assert hint in error.hint
 
 
-def test_extensions_below_the_packing():
+def test_extensions_below_the_compression():
     names = {"A.CSV.gz": ".csv", "a.csv.XZ": ".csv", "a.xz": "", "a.tsv": ".tsv", "d.gz/a": ""}
     assert {name: extension(name) for name in names} == names
-    assert [unpacked_name(name) for name in ("A.CSV.gz", "seq.in.Xz", "label")] == ["A.CSV", "seq.in", "label"]
+    assert [plain_name(name) for name in ("A.CSV.gz", "seq.in.Xz", "label")] == ["A.CSV", "seq.in", "label"]
 
 
 # --- JSON ----------------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from trained import predictions_of, train
 
 from bertkit.errors import DataError, MachineError, ModelError, UsageError, UserError
 from bertkit.runs.inference.scores import evaluate_target
+from bertkit.runs.inference.writers import Csv
 from bertkit.runs.target import open_target
-from bertkit.tasks.output import Csv
 
 pytestmark = pytest.mark.e2e
 NAMES = ("contradiction", "neutral", "entailment")  # not the recipe's order

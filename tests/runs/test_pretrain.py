@@ -28,8 +28,9 @@ from shapes import MEASURED
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, filled
 from bertkit.corpus import sampling
 from bertkit.corpus.build import CorpusConfig, build_corpus
+from bertkit.corpus.corpora import open_corpora
 from bertkit.corpus.directory import read_meta
-from bertkit.corpus.mixing import Mix, open_corpora
+from bertkit.corpus.mixing import Mix
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard

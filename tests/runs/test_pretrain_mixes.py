@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from conftest import Ran
 
-from bertkit.corpus import mixing
 from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.mixing import Mix
 from bertkit.runs.pretraining import pretrain as pretraining
@@ -134,7 +133,7 @@ def test_a_mix_is_scored_with_the_weights_that_it_was_trained_with(
     pretrain: Callable[..., Ran], run_bertkit: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A corpus may be too small to be read by its tokens alone."""
-    monkeypatch.setattr(mixing, "BLOCK", 2)
+    monkeypatch.setattr("bertkit.corpus.corpora.BLOCK", 2)
     ran = pretrain("run", "own", "general")
     assert "less than one of 2" in ran.err
     assert pretrain("run", "own:1", "general:1").code == 0
@@ -158,7 +157,7 @@ def test_a_corpus_of_one_source_has_no_scores_by_source(pretrain: Callable[..., 
 
 def test_two_processes_score_the_parts_as_one_does(pretrain: Callable[..., Ran], corpora: Path, tmp_path: Path) -> None:
     from bertkit.config import PretrainConfig
-    from bertkit.corpus.mixing import open_corpora
+    from bertkit.corpus.corpora import open_corpora
     from bertkit.runs.pretraining.sequences import held_out_sequences
     from bertkit.text.tokenizer import Tokenizer
 

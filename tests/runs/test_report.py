@@ -21,7 +21,7 @@ from trained import train
 import bertkit
 from bertkit.config import PretrainConfig
 from bertkit.corpus.build import CorpusConfig, build_corpus
-from bertkit.corpus.mixing import open_corpora
+from bertkit.corpus.corpora import open_corpora
 from bertkit.html.page import shown
 from bertkit.model.config import BertConfig
 from bertkit.progress import format_cell

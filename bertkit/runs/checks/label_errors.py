@@ -23,10 +23,10 @@ from bertkit.runs.evaluate import hash_of_rows
 from bertkit.runs.finetuning.finetune import input_paths
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.predictor import TaskPredictor
+from bertkit.runs.inference.writers import Csv
 from bertkit.runs.run_file import read_run_file
 from bertkit.runs.series import FOLDS
 from bertkit.runs.target import open_target
-from bertkit.tasks.output import Csv
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import read_splits

@@ -15,10 +15,10 @@ from typing import Any
 from bertkit import progress
 from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.files import disk_errors, flush, refuse_unwritable, write_json
-from bertkit.readers.content import nearest_files, source_name, unpacked_name
+from bertkit.readers.content import nearest_files, plain_name, source_name
 from bertkit.readers.remote import is_url, look_up, path_of
 from bertkit.runs.inference.outputs import START_OVER, TEXT, Form, Progress, is_text, suffix_of, unfinished
-from bertkit.tasks.output import PACKED
+from bertkit.runs.inference.writers import COMPRESSED
 
 STDIN = "-"
 SETTINGS, SUCCESS = "_settings.json", "_SUCCESS"  # of a folder of predictions; engines that read such folders skip "_"
@@ -69,11 +69,11 @@ class Destination:
             elif found.ending != wanted.suffix:
                 raise UsageError(f"{ends}; expected {wanted.suffix} for --format {form}")
             else:
-                found = Form(wanted.ending, found.packed)
+                found = Form(wanted.ending, found.compressed)
             check_output(output, sources, overwrite=overwrite)
             return cls({sources[0]: output}, found, overwrite=overwrite)
         here = endings if folder is not None else [TEXT, *(ending for ending in endings if is_text(ending))]
-        if wanted.ending not in here or (wanted.packed and (folder is None or not is_text(wanted.ending))):
+        if wanted.ending not in here or (wanted.compressed and (folder is None or not is_text(wanted.ending))):
             raise UsageError(f"--format is {form!r}; expected {' or '.join(ending.lstrip('.') for ending in here)}")
         if folder is None:
             return cls({sources[0]: None}, wanted, overwrite=overwrite)
@@ -214,7 +214,7 @@ def _paths_in(folder: Path, sources: Sequence[str], form: Form) -> dict[str, Pat
     paths: dict[str, Path | None] = {}
     taken: dict[Path, str] = {}
     for source in sources:
-        name = Path(unpacked_name(source_name(source))).stem + form.suffix + (PACKED if form.packed else "")
+        name = Path(plain_name(source_name(source))).stem + form.suffix + (COMPRESSED if form.compressed else "")
         path = paths[source] = folder / name
         if (other := taken.setdefault(path, source)) != source or sources.count(source) > 1:
             raise UsageError(f"{other} and {source} would both be written to {path}", hint="predict them into two folders")

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from bertkit.features import Features, Ragged
 from bertkit.model.batch import Batch
 from bertkit.model.heads import Head
-from bertkit.readers.words import split_words
 from bertkit.text.tokenizer import Tokenizer
+from bertkit.text.words import split_words
 from bertkit.training.batching import evaluation_batches
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bertkit import manifest
 from bertkit.config import PretrainConfig, convert, options_of
-from bertkit.corpus.mixing import Corpus, open_corpora
+from bertkit.corpus.corpora import Corpus, open_corpora
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.errors import DataError, ModelError, UsageError, flag_of
 from bertkit.features import Features, Ragged

@@ -17,9 +17,9 @@ from bertkit.errors import UsageError, listed, plural
 from bertkit.files import disk_errors, flush, lock, write_json
 from bertkit.readers import Examples
 from bertkit.readers.faults import Faults
+from bertkit.runs.inference.annotation import FORMATS
+from bertkit.runs.inference.writers import COMPRESSED, Writer
 from bertkit.runs.run_file import flat
-from bertkit.tasks.annotation import FORMATS
-from bertkit.tasks.output import PACKED, Writer
 from bertkit.tasks.presentation import Count, summed
 
 TEXT = "text"
@@ -27,26 +27,26 @@ START_OVER = "repeat the first command unchanged, or start over with --overwrite
 
 
 class Form(NamedTuple):
-    """How predictions are written: a format by its ending, or TEXT for people; and whether they are packed."""
+    """How predictions are written: a format by its ending, or TEXT for people; and whether they are compressed."""
 
     ending: str
-    packed: bool = False
+    compressed: bool = False
 
     @property
     def suffix(self) -> str:
-        """What names of such files end in, but for the packing's ending."""
+        """What names of such files end in, but for the compression's ending."""
         return suffix_of(self.ending) or self.ending
 
     @classmethod
     def of(cls, name: str) -> Form:
         """That of a file's name, as "said.jsonl.gz"; an ending alone, as ".csv", will do."""
-        bare = name.removesuffix(PACKED)
+        bare = name.removesuffix(COMPRESSED)
         return cls(os.path.splitext(f"x{bare}" if bare.startswith(".") else bare)[1], bare != name)
 
     def check(self, given: str, endings: Sequence[str]) -> None:
         """Raise UsageError for one that is not among these endings. given: as the user names it."""
-        if self.ending not in endings or (self.packed and not is_text(self.ending)):
-            named = [f"{ending}[{PACKED}]" if is_text(ending) else ending for ending in endings]
+        if self.ending not in endings or (self.compressed and not is_text(self.ending)):
+            named = [f"{ending}[{COMPRESSED}]" if is_text(ending) else ending for ending in endings]
             raise UsageError(f"{given}; expected {', '.join(named[:-1])} or {named[-1]}")
 
 
@@ -223,7 +223,7 @@ class OutputFile(Output):
             write_json(self.progress, state._asdict())
 
     def _stored(self, data: bytes) -> bytes:
-        return gzip.compress(data, mtime=0) if self.form.packed else data
+        return gzip.compress(data, mtime=0) if self.form.compressed else data
 
     def finish(self, writer: Writer | None) -> None:
         assert self.path is not None

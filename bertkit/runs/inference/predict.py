@@ -20,16 +20,17 @@ from bertkit.model.pretrained import hash_of_model
 from bertkit.progress import Rate
 from bertkit.readers import Examples, Remarks, is_blank, join_blocks, windows
 from bertkit.readers.content import source_name
+from bertkit.runs.inference.annotation import ANNOTATIONS, FORMATS
 from bertkit.runs.inference.destination import STDIN, Destination, expand
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
 from bertkit.runs.inference.outputs import TEXT, Form, Output, OutputFile, Progress
 from bertkit.runs.inference.predictor import Predictor, TaskPredictor
 from bertkit.runs.inference.uncertain import least_certain, spread
+from bertkit.runs.inference.writers import COMPRESSED, Writer
 from bertkit.runs.remarks import report_remarks, tell
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import Opened, open_target
-from bertkit.tasks.annotation import ANNOTATIONS, FORMATS
-from bertkit.tasks.output import PACKED, Arrangement, Layout, Writer
+from bertkit.tasks.output import Arrangement, Layout
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
@@ -125,7 +126,7 @@ def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, A
         "version": __version__,
         "model": [hash_of_model(folder) for folder in predictor.folders],
         "options": {**overrides, "split": split},
-        "format": to.form.ending + (PACKED if to.form.packed else ""),
+        "format": to.form.ending + (COMPRESSED if to.form.compressed else ""),
         "recipe": {name: value for name, value in recipe.items() if name not in computing},
     }
     together = processes.num_processes if len(to.files) == 1 else 1  # of several files each process has its own

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from bertkit import progress
 from bertkit.config import PretrainConfig
+from bertkit.corpus.corpora import Corpus
 from bertkit.corpus.entities import read_entities
-from bertkit.corpus.mixing import Corpus, Mix
+from bertkit.corpus.mixing import Mix
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.corpus.preview import show_share_read, warn_of_absent_entities
 from bertkit.corpus.sampling import COUNTED, WINDOW

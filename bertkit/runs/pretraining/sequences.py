@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.config import PretrainConfig, options_of
+from bertkit.corpus.corpora import Corpus, short_names
 from bertkit.corpus.entities import read_entities
 from bertkit.corpus.masking import MASKED
-from bertkit.corpus.mixing import Corpus, Mix, short_names
+from bertkit.corpus.mixing import Mix
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.corpus.sampling import START, CorpusSampler, Mark
 from bertkit.corpus.segments import Integers

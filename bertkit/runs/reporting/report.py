@@ -21,7 +21,6 @@ from bertkit.html.page import Entry, Section, render, require_packages
 from bertkit.metrics.bootstrap import RESAMPLES
 from bertkit.metrics.classification import EVALUATE
 from bertkit.model.config import PRETRAINING
-from bertkit.readers.words import split_words
 from bertkit.report import Finding, Piece, Report, Table
 from bertkit.runs.checks.check import check_data, open_data
 from bertkit.runs.checks.label_errors import FOUND as LABEL_ERRORS
@@ -43,6 +42,7 @@ from bertkit.runs.tuning.study import TUNING_FILE, report_tuning
 from bertkit.tasks import TextClassificationTask
 from bertkit.tasks.class_report import describe_reliability
 from bertkit.tasks.recipe import published_scores
+from bertkit.text.words import split_words
 from bertkit.training.metrics_log import MetricsLog
 
 _LEAST = 0.1  # the share of the heaviest word's weight from which a word is marked

@@ -12,12 +12,12 @@ from bertkit.errors import DataError, UsageError
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.conll import COLUMNS, CONLLU_LINES
-from bertkit.readers.words import CJK
 from bertkit.report import Piece
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.token_classification.sentences import GIVEN
 from bertkit.tasks.token_classification.tags import spans_of
+from bertkit.text.words import CJK
 
 _WHITE_SPACE = frozenset("\t\n\r\v\f")
 # Beside these characters no spaces are written. Compiled at its first use, for it takes milliseconds.

@@ -14,7 +14,6 @@ from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import CONLLU_LINES
 from bertkit.readers.formats import TAGGED, Format, read_blocks
-from bertkit.readers.words import CUTS
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.layers import LayersRecipe
 from bertkit.tasks.recipe import Columns, Recipe
@@ -27,6 +26,7 @@ from bertkit.tasks.token_classification.sentences import (
 )
 from bertkit.tasks.token_classification.tags import SCHEMES
 from bertkit.tasks.token_classification.word_rows import gather_blocks
+from bertkit.text.words import CUTS
 
 HEADS = ("linear", "bilstm", "crf")
 

@@ -17,9 +17,9 @@ from bertkit.errors import DataError, UsageError, plural
 from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import COLUMNS, CONLLU_LINES, is_column_of_conll
-from bertkit.readers.words import CJK, split_words
 from bertkit.tasks.labels import class_name
 from bertkit.tasks.token_classification.tags import tags_of
+from bertkit.text.words import CJK, split_words
 
 GIVEN = "given"  # a column of the original words, if a recipe changed them
 LISTS = ("label", "labels")  # columns of entities where they hold lists, as doccano and Label Studio write them

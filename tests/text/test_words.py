@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import MachineError
-from bertkit.readers.words import split_words
+from bertkit.text.words import split_words
 
 
 def words(text: str, boundaries: tuple[int, ...] = ()) -> list[str]:

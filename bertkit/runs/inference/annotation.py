@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from bertkit.errors import UsageError
+from bertkit.files import jsonl_text
 from bertkit.readers.utf16 import to_utf16
-from bertkit.tasks.output import WRITERS, Rows, Writer, as_jsonl
+from bertkit.runs.inference.writers import WRITERS, Rows, Writer
 
 _KINDS = ("entities", "labels", "label")  # columns of tags in chunks, of several labels, of classes
 _WORDS = ("tokens", "offsets")  # of a tagger's rows
@@ -46,7 +47,7 @@ class Annotation(Writer):
             raise UsageError(what, hint="--format jsonl")
 
     def write(self, rows: Rows) -> bytes:
-        return as_jsonl([self.task(row, self._suggestion(row)) for row in rows]).encode("utf-8", "surrogatepass")
+        return jsonl_text([self.task(row, self._suggestion(row)) for row in rows]).encode("utf-8", "surrogatepass")
 
     @abstractmethod
     def task(self, row: dict[str, Any], found: Suggestion) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from bertkit.config import filled
 from bertkit.errors import UsageError
 from bertkit.readers.formats import ANNOTATED, DOCCANO, LABEL_STUDIO, PRODIGY, TAGGED, TEXTS, read_file, recognize
 from bertkit.readers.utf16 import from_utf16, to_utf16
+from bertkit.runs.inference.annotation import ANNOTATIONS
 from bertkit.tasks import TextClassification, TokenClassification
-from bertkit.tasks.annotation import ANNOTATIONS
 from bertkit.tasks.token_classification.tags import spans_of
 
 # Words and spans in [], each with its label after |: emoji of one and of several characters, Chinese, combining marks, CR LF.

@@ -1,0 +1,79 @@
+"""The corpora of a command, and the share of the sequences that each has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertkit.corpus.directory import check_same_tokenizer, read_meta
+from bertkit.errors import UsageError
+from bertkit.readers.remote import is_url
+from bertkit.text.tokenizer import Tokenizer
+
+BLOCK = 10_000  # sequences, of which each corpus has exactly its share, in random order
+
+
+class Corpus(NamedTuple):
+    """A corpus of a mix. name: short, and its own. share: of the sequences of the mix."""
+
+    name: str
+    folder: Path
+    meta: dict[str, Any]
+    share: float = 1.0
+
+    def check_tokenizer(self, tokenizer: Tokenizer, model: str) -> None:
+        """Raise UsageError for another tokenizer than the corpus's. model: which has it."""
+        own = self.meta["tokenizer"]
+        if tokenizer.fingerprint != own["fingerprint"]:
+            what = f"the corpus was built with a different tokenizer than {model}'s"
+            if tokenizer.vocab_hash == own["vocab_hash"]:
+                what += ": with the same vocabulary, but different treatment of case, accents or Chinese characters"
+            hint = f"build it again: bertkit corpus build TEXT... --tokenizer {model} --output-dir ..."
+            raise UsageError(what, where=str(self.folder), hint=hint)
+
+
+def open_corpora(names: Sequence[str | Path]) -> list[Corpus]:
+    """The corpora of a command, each FOLDER or FOLDER:WEIGHT. A missing weight is 1; where all are, it is the number of tokens.
+
+    Raises UsageError for a weight that is no number above 0, a share of less than one sequence in a BLOCK, a corpus that is
+    given twice, and corpora of different tokenizers.
+    """
+    folders, given = zip(*map(_weighted, map(str, names)), strict=True)
+    metas = [*map(read_meta, folders)]
+    check_same_tokenizer(folders, metas)
+    if twice := [folder for number, folder in enumerate(folders) if folder.resolve() in map(Path.resolve, folders[:number])]:
+        raise UsageError("the corpus is given twice", where=str(twice[0]), hint="use a weight to set how often it is read")
+    weights = [meta["train"]["tokens"] for meta in metas] if not any(given) else [weight or 1.0 for weight in given]
+    shares = [weight / sum(weights) if len(weights) > 1 else 1.0 for weight in weights]
+    if BLOCK * (least := min(shares)) < 1:
+        what = f"the corpus would have {least:.1e} of the sequences, less than one of {BLOCK}"
+        hint = "give it a larger weight, as in corpora/own:3 corpora/general:1"
+        raise UsageError(what, where=str(folders[shares.index(least)]), hint=hint)
+    return [*map(Corpus, short_names([str(folder.resolve()) for folder in folders]), folders, metas, shares)]
+
+
+def _weighted(name: str) -> tuple[Path, float | None]:
+    """A folder and its weight, if it has one."""
+    if is_url(name):
+        raise UsageError("a corpus is a local folder, and this is a URL", where=name, hint="copy the folder here")
+    folder, colon, weight = name.rpartition(":")
+    if not colon or Path(name).exists():
+        return Path(name), None
+    with suppress(ValueError):
+        if math.isfinite(value := float(weight)) and value > 0:
+            return Path(folder), value
+    raise UsageError(f"the weight of {folder} is {weight!r}; expected a number above 0", hint="as in corpora/own:3")
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """The last parts of each path, as few as tell it from the others."""
+    split = [Path(path).parts for path in paths]
+
+    def shortest(own: tuple[str, ...]) -> str:
+        endings = (own[-count:] for count in range(1, len(own)))
+        return str(Path(*next((end for end in endings if [other[-len(end) :] for other in split].count(end) == 1), own)))
+
+    return [*map(shortest, split)]
