@@ -18,6 +18,12 @@ def softmax(logits: ArrayLike) -> NDArray[np.float64]:
     return exponentials / np.maximum(exponentials.sum(axis=-1, keepdims=True), _TINY)
 
 
+def log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(R, C) logarithms of the probabilities of each row."""
+    logits = logits - logits.max(axis=1, keepdims=True, initial=-np.inf)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
 def softmax_of_groups(logits: ArrayLike, offsets: NDArray[np.integer]) -> NDArray[np.float64]:
     """(S,) probabilities over each group: group i is logits[offsets[i] : offsets[i + 1]], one or more."""
     logits = np.asarray(logits, dtype=np.float64)

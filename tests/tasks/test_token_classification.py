@@ -962,6 +962,29 @@ def test_what_it_learned_it_finds(run: Path, run_bertkit) -> None:
     assert empty["tags"] == empty["entities"] == []
 
 
+def test_entities_that_cut_words_count_as_missed(run: Path, run_bertkit, write: Write, tmp_path: Path) -> None:
+    """The scores of eval are those of predict's entities, compared by their characters."""
+    rows = [json.loads(line) for line in as_entities(DEV).splitlines()]
+    for row in rows[::2]:
+        for entity in reversed(row["entities"]):
+            row["text"] = row["text"][: entity[1]] + ".x" + row["text"][entity[1] :]
+            for later in row["entities"]:
+                if later[0] > entity[0]:
+                    later[:2] = later[0] + 2, later[1] + 2
+    ran = run_bertkit("eval", run, "--validation", write("cut.jsonl", jsonl(rows)), "--json", "--output", "said")
+    assert ran.code == 0, ran.err
+    gold = {(number, *entity) for number, row in enumerate(rows) for entity in row["entities"]}
+    said = predicted(run_bertkit, run, write("bare.jsonl", jsonl([{"text": row["text"]} for row in rows])))
+    found = {(n, each["start"], each["end"], each["label"]) for n, row in enumerate(said) for each in row["entities"]}
+    assert {each[3] for each in found - gold}, "some are wrong"
+    f1 = 2 * len(found & gold) / (len(found) + len(gold))
+    assert 0.2 < f1 < 0.9
+    assert json.loads(ran.out)["validation/f1"] == pytest.approx(f1)
+    written = [json.loads(line) for line in (tmp_path / "said" / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
+    shown = {(n, each["start"], each["end"], each["label"]) for n, row in enumerate(written) for each in row["entities"]}
+    assert shown == found
+
+
 def test_a_csv_of_predictions_is_read_back_as_the_same_words(run: Path, run_bertkit, write: Write) -> None:
     rows = [{"tokens": ["New", "York", "is", "it's"]}, {"tokens": ['"', "[", "]", "a,b"]}]
     assert run_bertkit("predict", run, write("in.jsonl", jsonl(rows)), "--output", "out.csv").code == 0

@@ -8,11 +8,17 @@ from itertools import chain
 import numpy as np
 
 from bertkit.readers import Examples
-from bertkit.tasks.baselines import EACH_WORD, MAJORITY, Frozen, fit_to_vectors, most_frequent, some_rows
+from bertkit.tasks.baselines import EACH_WORD, LINEAR_PROBE, MAJORITY, Frozen, fit_to_vectors, most_frequent, some_rows
 
 
-def usual_tags(train: Examples, sentences: Sequence[Sequence[str]]) -> dict[str, list[list[str]]]:
-    """For each baseline a tag of each word of the sentences; a word that training lacks gets the most frequent tag."""
+def baseline_tags(train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[list[str]]]:
+    """For each baseline a tag of each word. model: of the linear probe, which is left out without one."""
+    found = _usual_tags(train, examples.columns["tokens"])
+    return found if model is None else found | {LINEAR_PROBE: _probed_tags(model, train, examples)}
+
+
+def _usual_tags(train: Examples, sentences: Sequence[Sequence[str]]) -> dict[str, list[list[str]]]:
+    """The most frequent tag, and each word's; a word that training lacks gets the most frequent one."""
     tags_of: dict[str, list[str]] = {}
     for words, tags in zip(train.columns["tokens"], train.columns["tags"], strict=True):
         for word, tag in zip(words, tags, strict=True):
@@ -25,7 +31,7 @@ def usual_tags(train: Examples, sentences: Sequence[Sequence[str]]) -> dict[str,
     }
 
 
-def probed_tags(model: Frozen, train: Examples, examples: Examples) -> list[list[str]]:
+def _probed_tags(model: Frozen, train: Examples, examples: Examples) -> list[list[str]]:
     """A tag of each word by a linear model of frozen vectors, each that of a word's first piece."""
     drawn = train.select(some_rows(len(train), model.most_rows))
     names, targets = np.unique([*chain.from_iterable(drawn.columns["tags"])], return_inverse=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.features import Features, Ragged, offsets_of, ranges
+from bertkit.features import IGNORED, Features, Ragged, offsets_of, ranges
 from bertkit.tasks.probabilities import softmax
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ class WordFeatures(NamedTuple):
     words: NDArray[np.int64]
     num_cut: int
     num_shortened: int
+
+    def labels_with_intents(self, targets: NDArray[np.int64], intents: NDArray[np.int64]) -> dict[str, Ragged]:
+        """Where the intent is read, at [CLS], no tag is learned, and the intent once per sentence. targets: of all words;
+        intents: of each sentence.
+        """
+        of_words = Ragged(np.insert(targets, self.words[:-1], IGNORED), self.words + np.arange(len(self.words)))
+        return {"labels": of_words, "intent": Ragged.column(np.where(self.firsts, intents[self.features.examples], IGNORED))}
 
 
 def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, max_length: int, *, read_cls: bool) -> WordFeatures:

@@ -19,6 +19,7 @@ from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.conll import COLUMNS, CONLLU_LINES, is_column_of_conll
 from bertkit.tasks.labels import class_name
 from bertkit.tasks.token_classification.tags import tags_of
+from bertkit.tasks.token_classification.whole_words import WHOLE
 from bertkit.text.words import CJK, split_words
 
 GIVEN = "given"  # a column of the original words, if a recipe changed them
@@ -204,8 +205,10 @@ def _intent(value: Any, names: Sequence[str] | None, examples: Examples, row: in
 def _split_texts(
     examples: Examples, by_role: Mapping[str, str], columns: dict[str, Any], to_predict: bool, cut: str | None
 ) -> Remarks:
-    """Fill in words, their places and, from the entities, their tags; words are split at the ends of entities."""
-    columns |= {"tokens": [], "places": [], "text": []} | ({} if to_predict else {"tags": []})
+    """Fill in words, their places and, from the entities, their tags; words are cut at the ends of entities, and the places of
+    the whole ones kept.
+    """
+    columns |= {"tokens": [], "places": [], "text": []} | ({} if to_predict else {"tags": [], WHOLE: []})
     inside_words: list[str] = []  # entities that begin or end inside a word
     count = 0
     given = [] if to_predict else examples.columns[by_role["entities"]]
@@ -217,7 +220,7 @@ def _split_texts(
             content = "nothing" if text is None else repr(text)
             raise DataError(f"column {by_role['text']!r} holds {content}; expected text", where=examples.where(row))
         entities = [] if to_predict else _entities(given[row], text, examples.where(row))
-        places = split_words(text, cut=cut)
+        places = whole = split_words(text, cut=cut)
         if entities:
             count += len(entities)
             inner = {place for start, end in places for place in range(start + 1, end)}
@@ -234,11 +237,12 @@ def _split_texts(
                     raise DataError(f"the entity {[start, end, label]} contains no word", where=examples.where(row))
                 spans.append((inside[0], inside[-1] + 1, label))
             columns["tags"].append(tags_of(spans, len(places), "iob2"))
+            columns[WHOLE].append(whole)
     notes = (f"{plural(unmarked, 'row')} without {by_role['entities']}, read as texts that have none",) if unmarked else ()
     if not inside_words:
         return Remarks(notes)
     what = f"{len(inside_words)} of {count} entities begin or end inside a word, such as {inside_words[0]}"
-    why = "start counts from 0, end is the character after the last; such words are split there, which predictions cannot do"
+    why = "start counts from 0, end is the character after the last; predictions are of whole words, so these count as missed"
     return Remarks(notes, (f"{what}; {why}",))
 
 
@@ -256,13 +260,14 @@ def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
             raise DataError(f"{entity!r} is not an entity", where=where, hint=_HINT)
         start, end, label = parts
         if not 0 <= start < end <= len(text):
-            what = f"the entity {entity!r} lies outside its text of {len(text)} characters"
+            outside = f"lies outside its text of {len(text)} characters"
+            what = f"the entity {entity!r} {'has no character' if 0 <= start == end <= len(text) else outside}"
             raise DataError(what, where=where, hint="start counts from 0; end is the character after the last")
         if isinstance(entity, dict) and entity.get("text", covered := text[start:end]) != covered:
             what = f"the entity {entity!r} says {entity['text']!r}, but its text there is {covered!r}"
             raise DataError(what, where=where, hint="start and end count characters; an emoji is one or more of them")
         entities.append((start, end, label))
-    entities.sort()
+    entities = sorted({*entities})  # one that is given twice is one
     for before, after in pairwise(entities):
         if after[0] < before[1]:
             what = f"the entities {list(before)} and {list(after)} overlap; a word has only one tag"

@@ -21,16 +21,16 @@ from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.conll import COLUMNS
 from bertkit.report import Finding, Piece, Table
-from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, most_frequent
+from bertkit.tasks.baselines import Frozen, most_frequent
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, renamed, warn_of_spellings
 from bertkit.tasks.layers import LayersTask
 from bertkit.tasks.output import Layout, OutputColumns
 from bertkit.tasks.presentation import Count, Prediction
-from bertkit.tasks.probabilities import mean_logits
+from bertkit.tasks.probabilities import log_softmax, mean_logits
 from bertkit.tasks.task import Encoding, Logits, Scorer
-from bertkit.tasks.token_classification.baselines import probed_tags, usual_tags
+from bertkit.tasks.token_classification.baselines import baseline_tags
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows
 from bertkit.tasks.token_classification.features import decode_intents, encode_words
 from bertkit.tasks.token_classification.labels import find_scheme, in_form_of, number_all, number_names, settle_labels
@@ -51,6 +51,7 @@ from bertkit.tasks.token_classification.tags import (
     transitions,
     viterbi,
 )
+from bertkit.tasks.token_classification.whole_words import cut_again, parts_of_words, whole_words
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -211,6 +212,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         longest = self.max_tokens(max_length)
         if longest < 3:
             raise UsageError(f"--max-length is {longest}; expected at least 3, for [CLS], a word and [SEP]")
+        examples = self._whole(examples)
         encoded = encode_words(examples.columns["tokens"], tokenizer, longest, read_cls=bool(self.intents))
         counts = [
             Count(encoded.num_cut, f"{{}} longer than {longest} split into overlapping windows"),
@@ -220,18 +222,16 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             return Encoding(encoded.features, (Count(sum(map(len, examples.columns["tokens"])), "{}", "word"), *counts))
         targets, more = self._targets(examples)
         labels = {"labels": Ragged(targets, encoded.words)}
-        if self.intents:  # at [CLS] only the intent is learned, once per sentence
+        if self.intents:
             intents = examples.columns["intent"]
             numbers, unknown = number_names(intents, self.intents, "intent", lambda name: examples.where(intents.index(name)))
             if unknown:
                 more.append(Count(unknown.total(), f"{{}} with intents not seen in training ({listed(list(unknown))})"))
-            labels = {
-                "labels": Ragged(
-                    np.insert(targets, encoded.words[:-1], IGNORED), encoded.words + np.arange(len(encoded.words))
-                ),
-                "intent": Ragged.column(np.where(encoded.firsts, numbers[encoded.features.examples], IGNORED)),
-            }
+            labels = encoded.labels_with_intents(targets, numbers)
         return Encoding(replace(encoded.features, labels=labels, class_weights=self.loss_weights), (*counts, *more))
+
+    def _whole(self, examples: Examples) -> Examples:
+        return whole_words(examples, self.labels, self.scheme)
 
     def _targets(self, examples: Examples) -> tuple[NDArray[np.int64], list[Count]]:
         """The output number of each word's tag, over all sentences, IGNORED for a tag without an output; and counts."""
@@ -265,7 +265,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             outputs = {name: [*map(mean_logits, zip(*(each[name] for each in models), strict=True))] for name in names}
         labels = np.array(self.labels, dtype=object)
         skip = 1 if self.intents else 0
-        bounds = offsets_of(np.array([*map(len, examples.columns["tokens"])], dtype=np.int64))
+        bounds = offsets_of(np.array([*map(len, self._whole(examples).columns["tokens"])], dtype=np.int64))
         log_probabilities = self._log_probabilities(outputs)
         best = log_probabilities.argmax(axis=1)
         if outputs.get("path"):  # a CRF's best sequence; its logits are marginals already
@@ -281,20 +281,21 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         intents: list[dict[str, Any]] = [{}] * count
         if self.intents:
             intents = decode_intents(self.intents, outputs.get("intent", ()), features.examples, count)
-        return [
+        found = [
             Prediction(labels[best[start:end]].tolist(), None, probabilities[start:end].tolist(), intent)
             for (start, end), intent in zip(pairwise(bounds), intents, strict=True)
         ]
+        return cut_again(found, examples, self.labels, self.scheme)
 
     def _log_probabilities(self, outputs: Logits) -> NDArray[np.float64]:
         """(words, C) of each tag, over all sentences."""
         skip = 1 if self.intents else 0
-        logits = np.concatenate([np.zeros((0, len(self.labels))), *(rows[skip:] for rows in outputs.get("logits", ()))])
-        logits -= logits.max(axis=1, keepdims=True, initial=-np.inf)
-        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        logits = [np.zeros((0, len(self.labels))), *(rows[skip:] for rows in outputs.get("logits", ()))]
+        return log_softmax(np.concatenate(logits))
 
     def judge(self, outputs: Logits, features: Features, examples: Examples) -> dict[str, Judged]:
-        return {"tag": Judged.of(self.labels, examples.columns["tags"], np.exp(self._log_probabilities(outputs)))}
+        probabilities = np.repeat(np.exp(self._log_probabilities(outputs)), parts_of_words(examples), axis=0)
+        return {"tag": Judged.of(self.labels, examples.columns["tags"], probabilities)}
 
     def outputs_named(self) -> tuple[Any, ...]:
         return self.labels, self.intents
@@ -319,10 +320,10 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
     def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
         """The most frequent tag, and each word's most frequent one, with the most frequent intent; without, a linear probe."""
         intent = {"intent": most_frequent(train.columns["intent"])} if self.intents else {}
-        found = usual_tags(train, examples.columns["tokens"])
-        if model is not None and not self.intents:
-            found[LINEAR_PROBE] = probed_tags(model, train, examples)
-        return {name: [Prediction(tags, details=intent) for tags in sentences] for name, sentences in found.items()}
+        train, whole = self._whole(train), self._whole(examples)
+        found = baseline_tags(train, whole, None if self.intents else model)
+        predicted = {name: [Prediction(tags, details=intent) for tags in sentences] for name, sentences in found.items()}
+        return {name: cut_again(each, examples, self.labels, self.scheme) for name, each in predicted.items()}
 
     def _tags(self, predictions: Sequence[Prediction], truth: Sequence[Tagged]) -> tuple[list[list[str]], list[list[str]]]:
         """Predicted tags and references, by sentence."""
@@ -363,8 +364,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
     def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
         """Each type of chunk; where there is no scheme each tag, and confusions."""
         if self.scheme is not None:
-            by_type = describe_types(*self._tags(predictions, truth))
-            return [by_type] if by_type.rows else []
+            return [table for table in [describe_types(*self._tags(predictions, truth))] if table.rows]
         numbered = number_all(self.labels, *self._tags(predictions, truth))
         never = never_predicted(*numbered)
         return [
