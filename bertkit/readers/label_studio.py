@@ -21,20 +21,25 @@ _HINT = 'expected tasks with "data" and "annotations", as Label Studio exports t
 
 
 def looks_like_label_studio(content: Content) -> bool:
-    """Whether a file begins with a list of tasks; tasks of the export JSON_MIN are plain objects."""
-    start = content.beginning
-    parts = (r"\s*\[\s*\{", r'.*?"annotations"\s*:\s*\[', r'.*?"data"\s*:\s*\{')
-    return all(re.match(part, start, re.DOTALL) for part in parts)
+    """Whether a file begins with a list of tasks, annotated or not; tasks of the export JSON_MIN are plain objects."""
+    start, data = content.beginning, r'"data"\s*:\s*\{'
+    annotated = (r"\s*\[\s*\{", r'.*?"annotations"\s*:\s*\[', f".*?{data}")
+    bare = rf'\s*\[\s*\{{\s*("id"\s*:\s*\d+\s*,\s*)?{data}'
+    return all(re.match(part, start, re.DOTALL) for part in annotated) or re.match(bare, start) is not None
 
 
-def parse_label_studio(content: Content) -> Iterator[Examples]:
-    """A row each task: `text`, what else its data has, `entities`, a list of {start, end, text, labels}, and `label`, a list of
-    classes, where any task has one. Both are None of a task without annotations.
+def parse_label_studio(content: Content, *, labelled: bool = True) -> Iterator[Examples]:
+    """A row each task: its `id`, `text`, what else its data has, `entities`, a list of {start, end, text, labels}, and `label`,
+    a list of classes, where any task has one. Both are None of a task without annotations.
 
     Of several annotations of a task the one marked as ground truth counts, else the first; tasks that annotators skipped are
-    left out; a remark counts both. Raises DataError, with file and line, for what is no task.
+    left out; a remark counts both. labelled: whether annotations are read; else every task is a row, annotated or not. Raises
+    DataError, with file and line, for what is no task.
     """
     for block in parse_jsonl(content):
+        if not labelled:
+            yield _bare(block)
+            continue
         several = skipped = 0
         rows: list[dict[str, Any]] = []
         kept = []
@@ -52,10 +57,10 @@ def parse_label_studio(content: Content) -> Iterator[Examples]:
             values = [_values(each, where) for each in annotations[:1]]
             entities = [[_entity(value, text) for value in each if "start" in value] for each in values]
             classes = [[name for value in each for name in _choices(value, where)] for each in values]
-            rows.append({**others, "text": text, "entities": next(iter(entities), None), "label": next(iter(classes), None)})
+            marked = {"entities": next(iter(entities), None), "label": next(iter(classes), None)}
+            rows.append({**_id_of(block, row), **others, "text": text, **marked})
             kept.append(block.lines[row])
-        names = dict.fromkeys(name for row in rows for name in row)
-        columns: dict[str, Sequence[Any]] = {name: [row.get(name) for row in rows] for name in names}
+        columns = _columns(rows)
         if not any(columns.get("label", ())):
             columns.pop("label", None)
         notes = []
@@ -64,6 +69,25 @@ def parse_label_studio(content: Content) -> Iterator[Examples]:
         if several:
             notes.append(f"{plural(several, 'task')} with several annotations: the ground truth is read, else the first")
         yield replace(block, columns=columns, lines=kept, remarks=Remarks(tuple(notes)))
+
+
+def _bare(block: Examples) -> Examples:
+    """The texts of tasks, without annotations."""
+    rows = []
+    for row, given in enumerate(block.columns.get("data", [None] * len(block))):
+        text, others = _text_of(given, block.where(row))
+        rows.append({**_id_of(block, row), **others, "text": text})
+    return replace(block, columns=_columns(rows))
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _id_of(block: Examples, row: int) -> dict[str, Any]:
+    """The number of a task, where tasks have one."""
+    return {"id": block.columns["id"][row]} if "id" in block.columns else {}
 
 
 def _list(value: Any, where: str) -> list[dict[str, Any]]:

@@ -234,13 +234,18 @@ class Recipe(ABC):
         """All rows of a file; see `read_blocks`."""
         return join_blocks(self.read_blocks(path, columns=columns))
 
-    def read_blocks(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
-        """The rows of a file in one of this family's formats, block by block. columns: the names of those without a header."""
+    def read_blocks(
+        self, path: str | Path, *, columns: tuple[str, ...] | None = None, labelled: bool = True
+    ) -> Iterator[Examples]:
+        """The rows of a file in one of this family's formats, block by block. columns: the names of those without a header.
+        labelled: as in `readers.formats.read_blocks`.
+        """
         return read_blocks(
             path,
             self.formats,
             columns=columns or self.columns,
             keep_broken=self.is_prepared or None,
+            labelled=labelled,
             **self.reading,
         )
 

@@ -229,6 +229,26 @@ def test_tasks_that_were_not_accepted_are_counted(tmp_path: Path) -> None:
     assert (error.where, "'maybe'" in error.what) == (f"{path}:5", True)
 
 
+def test_without_labels_every_task_is_a_row(tmp_path: Path) -> None:
+    """Also those that annotators rejected or skipped, with their numbers; and tasks that nobody has annotated yet."""
+    answers = [PRODIGY_LINE | {"text": answer, "answer": answer} for answer in ("accept", "reject", "ignore")]
+    path = write(tmp_path / "x.jsonl", "".join(json.dumps(each) + "\n" for each in answers))
+    rows = read_file(path, TAGGED, labelled=False)
+    assert (rows.columns["text"], rows.remarks.notes) == (["accept", "reject", "ignore"], ())
+    skipped = LABEL_STUDIO_TASK | {"id": 7, "annotations": [{"was_cancelled": True, "result": []}]}
+    tasks = [LABEL_STUDIO_TASK | {"id": 5}, skipped, {"id": 9, "data": {"text": "Ann", "id": "own"}}]
+    path = write(tmp_path / "x.json", json.dumps(tasks))
+    rows = read_file(path, TAGGED, labelled=False)
+    assert (rows.columns["id"], rows.columns["text"][-1]) == ([5, 7, "own"], "Ann")
+    assert (rows.columns.keys() & {"entities", "label"}, rows.remarks.notes) == (set(), ())
+    of_predict = json.loads(written("label-studio", [ROWS[1]] * 2, COLUMNS, COLUMNS[4:7]))
+    for bare in ([tasks[2]], [{"data": {"text": "Ann"}}], of_predict):
+        path = write(tmp_path / "x.json", json.dumps(bare))
+        assert recognize(path, TAGGED)[0] is LABEL_STUDIO
+        assert read_file(path, TAGGED, labelled=False).columns["text"] == [task["data"]["text"] for task in bare]
+        assert refused(read_file, path, TAGGED).what == "this is not a Label Studio task"
+
+
 def test_binary_answers_are_classes(tmp_path: Path) -> None:
     rows = [
         {"text": "good", "label": "praise", "answer": "accept", "_task_hash": 1},

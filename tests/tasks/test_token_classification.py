@@ -985,6 +985,12 @@ def test_entities_that_cut_words_count_as_missed(run: Path, run_bertkit, write: 
     assert shown == found
 
 
+def test_tasks_of_annotators_are_predicted_by_their_ids(run: Path, run_bertkit, write: Write) -> None:
+    tasks = [{"id": 5, "annotations": [{"result": []}]}, {"id": 7, "annotations": [{"was_cancelled": True}]}, {"id": 9}]
+    path = write("x.json", json.dumps([{**task, "data": {"text": "the phone is late"}} for task in tasks]))
+    assert [row["id"] for row in predicted(run_bertkit, run, path)] == [5, 7, 9]
+
+
 def test_a_csv_of_predictions_is_read_back_as_the_same_words(run: Path, run_bertkit, write: Write) -> None:
     rows = [{"tokens": ["New", "York", "is", "it's"]}, {"tokens": ['"', "[", "]", "a,b"]}]
     assert run_bertkit("predict", run, write("in.jsonl", jsonl(rows)), "--output", "out.csv").code == 0

@@ -328,7 +328,7 @@ class TaskPredictor(Predictor):
         return [each.pretrained.folder for each in self._models]
 
     def read_blocks(self, file: str) -> Iterator[Examples]:
-        return self.task.recipe.read_blocks(file)
+        return self.task.recipe.read_blocks(file, labelled=False)
 
     def unread_columns(self, rows: Examples) -> list[str]:
         return unread_columns(self.task.recipe, rows, labelled=False)

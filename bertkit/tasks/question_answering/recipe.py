@@ -70,13 +70,15 @@ class QuestionAnswering(Recipe):
             raise UsageError("recipes of question answering have fixed metrics; expected none", hint="leave metrics= out")
         return super().resolved()
 
-    def read_blocks(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
+    def read_blocks(
+        self, path: str | Path, *, columns: tuple[str, ...] | None = None, labelled: bool = True
+    ) -> Iterator[Examples]:
         """The questions of SQuAD's JSON, of a table or JSON lines; or one question, `question` itself, about a plain text."""
         # A page may contain tabs: without the ending of a table it must have a column of the question to be one.
         table = replace(DELIMITED, looks_like=self._is_table)
         formats = (table if form is DELIMITED else form for form in self.formats)
         page = Format("a page of text", (), lambda content: True, self._parse_page)
-        return read_blocks(path, (*formats, page), columns=columns or self.columns, **self.reading)
+        return read_blocks(path, (*formats, page), columns=columns or self.columns, labelled=labelled, **self.reading)
 
     def _is_table(self, content: Content) -> bool:
         separator = sniff_separator(content)

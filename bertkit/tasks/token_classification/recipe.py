@@ -80,9 +80,11 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
     def other_loss(self) -> str | None:
         return "for the tag of each word, and --head crf learns whole sequences" if self.head == "crf" else None
 
-    def read_blocks(self, path: str | Path, *, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
+    def read_blocks(
+        self, path: str | Path, *, columns: tuple[str, ...] | None = None, labelled: bool = True
+    ) -> Iterator[Examples]:
         options: dict[str, Any] = {"column": self.column, "tags": self.tags, "columns": columns or self.columns}
-        return gather_blocks(read_blocks(path, self.formats, **options, **self.reading), self._named)
+        return gather_blocks(read_blocks(path, self.formats, labelled=labelled, **options, **self.reading), self._named)
 
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
         recipe = super().with_file(file, overrides, written)
