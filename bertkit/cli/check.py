@@ -10,7 +10,7 @@ import typer
 
 from bertkit.cli.options import AsJson, Overwrite, print_json, recipe_options, require_output_dir, with_options
 from bertkit.config import PretrainConfig, options_for
-from bertkit.errors import DataError, UsageError, flag_of
+from bertkit.errors import DataError, MachineError, ModelError, UsageError, flag_of
 from bertkit.readers import Examples
 from bertkit.readers.remote import is_url
 from bertkit.tasks.recipe import Recipe
@@ -183,13 +183,19 @@ def _check_data(
 
     opened, splits, own_model = open_data(target, recipe, overrides)
     to_train.refuse_unfit(opened)
-    if to_train and own_model is not None:  # a run, which knows its rows' labels: what it was trained from does not
+    of_run = own_model is not None and model is None and not to_train
+    if own_model is not None:  # a run, which knows its rows' labels: what it was trained from does not
         run = require_run(Path(target))
-        model, recipe = model or run["model"]["name"], recipe or run["recipe"]["name"]
+        model, recipe = model or run["model"]["name"], recipe or (run["recipe"]["name"] if to_train else None)
     elif to_train and model is None:
         raise UsageError("--model is missing", hint="give the model to train, a folder, a hub id, or minilm")
-    model = model or own_model
-    pretrained = open_pretrained(model) if model is not None else None
+    try:
+        pretrained = open_pretrained(model) if model is not None else None
+    except (MachineError, ModelError) as error:
+        if not of_run:
+            raise
+        progress.warn(f"the run's own weights are taken, which have learned from these rows: {error}")
+        model, pretrained = target, open_pretrained(target)
     checked = check_data(opened, splits, pretrained)
     report = checked.report(target)
     if pretrained is None:

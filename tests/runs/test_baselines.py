@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import transformers
 from bertkit.config import filled
 from bertkit.metrics.classification import accuracy
 from bertkit.model.devices import start_accelerator
-from bertkit.model.pretrained import open_pretrained
+from bertkit.model.pretrained import Pretrained, open_pretrained
 from bertkit.readers import Examples
 from bertkit.runs.finetuning import baselines as module
 from bertkit.runs.finetuning import finetune
@@ -291,3 +292,28 @@ def test_check_shows_what_must_be_beaten(run_bertkit, model: Path, tmp_path: Pat
     without_model = run_bertkit("check", "rows.csv", "--text", "text", "--label", "label")
     table = without_model.err[without_model.err.index("to beat") :]
     assert [(name in table) for name in (MAJORITY, BAG_OF_WORDS, LINEAR_PROBE)] == [True, True, False]
+
+
+def test_check_of_a_run_probes_the_model_that_it_began_with(
+    run_bertkit, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's own weights have learned from these rows."""
+    rows = "".join(f"{text},{'praise' if 'good' in text else 'blame'}\n" for text in TEXTS * 4)
+    (tmp_path / "rows.csv").write_text("text,label\n" + rows, encoding="utf-8")
+    base = tmp_path / "base"
+    shutil.copytree(model, base)
+    data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--precision", "fp32", "--no-baselines")
+    assert run_bertkit("finetune", "text-classification", *data, "-m", "base", "--max-steps", 1, "-o", "run").code == 0
+    probed: list[Path] = []
+
+    def noted(task: Task, *arguments: Any) -> Any:
+        probed.extend(each.folder.resolve() for each in arguments if isinstance(each, Pretrained))
+        return fit_baselines(task, *arguments)
+
+    monkeypatch.setattr(finetune, "fit_baselines", noted)
+    assert run_bertkit("check", "run").code == 0
+    base.rename(tmp_path / "gone")
+    ran = run_bertkit("check", "run")
+    assert (ran.code, probed) == (0, [base, tmp_path / "run"]), ran.err
+    assert "the run's own weights are taken, which have learned from these rows: " in ran.err
+    assert run_bertkit("check", "run", "-m", "base").code == 5
