@@ -250,14 +250,19 @@ def renamed(values: Mapping[str, float], known: Sequence[str], labels: Sequence[
     return {label: float(values[name]) for name, label in zip(known, labels, strict=True) if name in values}
 
 
-def in_model_order(labels: tuple[str, ...], config: BertConfig, where: str = "the model") -> tuple[tuple[str, ...], str | None]:
+def in_model_order(
+    labels: tuple[str, ...], config: BertConfig, where: str = "the model", *, some: bool = False
+) -> tuple[tuple[str, ...], str | None]:
     """The labels, in their own spelling, in the model's order; and a warning if their own order is kept because the model does
-    not name its labels. Raises ModelError if the model has other labels.
+    not name its labels. some: whether the model may have more labels, which are kept, with a warning too. Raises ModelError if
+    the model has other labels.
     """
+    names = config.label_names
+    if some and names is not None and set(labels) < set(names):
+        return names, f"the data has {len(labels)} of the model's {len(names)} labels; the model keeps the others"
     if config.num_labels != len(labels):
         what = f"the model has {config.num_labels} labels and the data {len(labels)}: {listed(labels, 12)}"
         raise ModelError(what, where=where, hint=FRESH_HEAD)
-    names = config.label_names
     if names is None:
         return labels, f"the model does not name its labels; assumed order: {', '.join(labels)}"
     if set(names) == set(labels):

@@ -79,3 +79,23 @@ def test_the_same_task_trains_its_head_on(glue: Path, tmp_path: Path) -> None:
     assert run_command(command).code == 0
     before, after = weights(glue / "mnli"), weights(tmp_path / "run")
     assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("more", [(), ("--class-weights", "balanced")])
+def test_rows_with_some_of_the_labels_train_the_whole_head(glue: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
+    """As corrections of a model's predictions are, of which a label may be missing."""
+    rows = "".join(f"the film is good,it is bad,{label}\n" for label in ("neutral", "contradiction") * 4)
+    (tmp_path / "rows.csv").write_text(f"premise,hypothesis,label\n{rows}", encoding="utf-8")
+    data = ("--train", tmp_path / "rows.csv", "--validation", tmp_path / "rows.csv", "--model", glue / "mnli", *STILL)
+    columns = ("--text", "premise", "--text-pair", "hypothesis", "--label", "label", *more, "-o", tmp_path / "run")
+    ran = run_command(("finetune", "text-classification", *data, *columns))
+    assert ran.code == 0, ran.err
+    assert "the data has 2 of the model's 3 labels; the model keeps the others" in ran.err
+    before, after = weights(glue / "mnli"), weights(tmp_path / "run")
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert config["id2label"] == json.loads((glue / "mnli" / "config.json").read_text(encoding="utf-8"))["id2label"]
+    rows = rows.replace("neutral", "so-so")
+    (tmp_path / "rows.csv").write_text(f"premise,hypothesis,label\n{rows}", encoding="utf-8")
+    other = run_command(("finetune", "text-classification", *data, *columns, "--overwrite"))
+    assert (other.code, "the model has 3 labels and the data 2" in other.err) == (ModelError.exit_code, True), other.err

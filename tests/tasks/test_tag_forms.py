@@ -189,7 +189,7 @@ def test_spans_become_tags(tmp_path: Path, name: str) -> None:
     [
         ([4, 99, "WHO"], "lies outside"),
         ([6, 9, "WHAT"], "overlap"),
-        ([5, 5, "WHO"], "lies outside"),
+        ([5, 5, "WHO"], "has no character"),
         ([2, 3, "WHO"], "no word"),
     ],
 )

@@ -991,6 +991,16 @@ def test_tasks_of_annotators_are_predicted_by_their_ids(run: Path, run_bertkit, 
     assert [row["id"] for row in predicted(run_bertkit, run, path)] == [5, 7, 9]
 
 
+def test_corrected_rows_with_some_of_the_labels_train_the_head_on(run: Path, run_bertkit, write: Write) -> None:
+    rows = write("corrected.jsonl", as_tokens([[("the", "O"), ("phone", "B-THING"), ("is", "O")]] * 4))
+    how = ("--train", rows, "--validation", rows, "-m", run, "-o", "next", *COMMON[:-1], 0.0, "--max-steps", 1)
+    ran = run_bertkit("finetune", "token-classification", *how)
+    assert ran.code == 0, ran.err
+    assert "the data has 2 of the model's 4 labels; the model keeps the others" in ran.err
+    (row,) = predicted(run_bertkit, "next", stdin=b"the phone is late and the man is good\n")
+    assert [(entity["text"], entity["label"]) for entity in row["entities"]] == [("phone", "THING"), ("man", "WHO")]
+
+
 def test_a_csv_of_predictions_is_read_back_as_the_same_words(run: Path, run_bertkit, write: Write) -> None:
     rows = [{"tokens": ["New", "York", "is", "it's"]}, {"tokens": ['"', "[", "]", "a,b"]}]
     assert run_bertkit("predict", run, write("in.jsonl", jsonl(rows)), "--output", "out.csv").code == 0

@@ -76,16 +76,17 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
             return cls._fit_number(recipe, config)
         derive = derive_set_labels if recipe.multi_label else partial(derive_labels, are_classes=recipe.classes)
         # the order that the data declares comes before one that is derived
-        data_labels = recipe.labels or examples.label_names.get(COLUMN, ()) or derive(examples, COLUMN)
+        stated = recipe.labels or tuple(examples.label_names.get(COLUMN, ()))
+        data_labels = stated or derive(examples, COLUMN)
         refuse_repeated(data_labels)
         if len(data_labels) < 2 and not recipe.multi_label:
             raise DataError(f"the only label is {data_labels[0]!r}; expected two or more labels", where=examples.source)
-        labels, warning = (data_labels, None) if config is None else in_model_order(data_labels, config)
+        labels, warning = (data_labels, None) if config is None else in_model_order(data_labels, config, some=not stated)
         task = cls(
             recipe=recipe,
             labels=labels,
             numbers=recipe.labels,
-            positive=data_labels[1] if len(data_labels) == 2 else None,
+            positive=data_labels[1] if len(data_labels) == len(labels) == 2 else None,
             remarks=Remarks(warnings=(*warn_of_spellings(data_labels), *([warning] if warning else []))),
         )
         if recipe.class_weights is None:

@@ -103,11 +103,11 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             elif recipe.scheme is not None:
                 tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
         labels, warning, weights = settle_labels(tags, given, scheme, examples), None, None
+        if config is not None:
+            labels, warning = in_model_order(labels, config, some=given is None)
         if recipe.class_weights is not None:
             numbers, _ = number_names([*chain.from_iterable(tags)], labels, "tag", lambda tag: examples.source)
             weights = class_weights(recipe.class_weights, numbers, labels)
-        if config is not None:
-            labels, warning = in_model_order(labels, config)
         intents = tuple(sorted(set(examples.columns["intent"]))) if recipe.intent else ()
         if intents and config is not None:
             known = tuple(block["intents"])
