@@ -152,7 +152,7 @@ class Content:
             try:
                 line = self._decode(row, number)
             except DataError as refused:
-                self.faults.take(DataError(refused.what, where=f"{self.source}:{number}"))
+                self.faults.take(DataError(refused.what, where=f"{self.source}:{number}", hint=refused.hint))
                 if self.faults.policy == "skip":
                     self.broken.add(number)
                 line = row.decode("utf-8", "replace").replace("\0", "\ufffd")

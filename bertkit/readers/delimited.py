@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any
 
-from bertkit.errors import DataError, UsageError, plural
+from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import is_usual_name
 from bertkit.readers.content import Content
@@ -59,7 +60,7 @@ def parse_delimited(
         check_header=_check_separator if separator is None else None,
         hint=lambda row, width: _ragged_hint(row, width, between, quoting),
     )
-    yield from (replace(block, remarks=remarks) for block in blocks)
+    yield from (replace(block, remarks=remarks + block.remarks) for block in blocks)
 
 
 def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) -> str | None:
@@ -119,7 +120,7 @@ def parse_table(
     where, header = f"{source}:{first[0][0]}", first[1][0]
     if check_header and not columns:
         check_header(header, where)
-    names = columns or _header(header, where)
+    names, remarks = (columns, Remarks()) if columns else _header(header, where)
     if not columns or tuple(header) == columns:  # a header that says the same as `columns` is no row either
         first = first[0][1:], first[1][1:]
     width, empty = len(names), True
@@ -135,7 +136,7 @@ def parse_table(
             whole = [len(row) == width and line not in broken for line, row in zip(lines, rows, strict=True)]
             rows = [row if is_whole else [None] * width for row, is_whole in zip(rows, whole, strict=True)]
         values = map(list, zip(*rows, strict=True))
-        yield Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines)
+        yield Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines, remarks=remarks)
     if empty:
         raise DataError("the file has a header but no rows", where=source, hint=_columns_hint(width))
 
@@ -260,20 +261,28 @@ def _check_separator(header: list[str], where: str) -> None:
         raise DataError(what, where=where, hint=_separator_hint(other))
 
 
-def _header(row: list[str], where: str) -> tuple[str, ...]:
-    """The names of the columns. Raises DataError where they cannot be names."""
+def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:
+    """The names of the columns, and what was done to them: where some share a name, each has its number. Raises DataError where
+    they cannot be names.
+    """
     names = [name.strip() for name in row]
     if names[0] == "" and len(names) > 1 and len(names) == len(set(names)):
         names[0] = "Unnamed: 0"  # the row numbers that pandas writes, under the name it reads them by
     hint = _columns_hint(len(names))
-    before: set[str] = set()
-    for i, name in enumerate(names):
-        if name == "":
-            raise DataError(f"column {i + 1} of the header has no name", where=where, hint=hint)
-        if name in before:
-            raise DataError(f"the header names column {_excerpt(name)} twice", where=where, hint=hint)
-        before.add(name)
-    return tuple(names)
+    if "" in names:
+        raise DataError(f"column {names.index('') + 1} of the header has no name", where=where, hint=hint)
+    times, notes = Counter(names), []
+    shared = [name for name in times if times[name] > 1]
+    if len(shared) == len(times):
+        raise DataError(f"the header names column {_excerpt(shared[0])} twice", where=where, hint=hint)
+    for each in shared:
+        places = [place for place, name in enumerate(names) if name == each]
+        free = (name for name in (f"{each} ({number})" for number in count(1)) if name not in names)
+        for place, name in zip(places, free, strict=False):
+            names[place] = name
+        told = listed([names[place] for place in places])
+        notes.append(f"the header names column {_excerpt(each)} {times[each]} times: read as {told} ({where})")
+    return tuple(names), Remarks(tuple(notes))
 
 
 def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool) -> str:

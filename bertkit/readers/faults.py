@@ -13,17 +13,19 @@ _SHOWN = 5
 
 @dataclass
 class Faults:
-    """The faults of some text. policy: of POLICIES; "replace" also leaves out what cannot be replaced."""
+    """The faults of some text. policy: of POLICIES; "replace" also leaves out what cannot be replaced. first: with its hint."""
 
     policy: str = "fail"
     count: int = 0
     without_text: int = 0  # documents whose text is empty or null: no faults, but left out too
     shown: list[str] = field(default_factory=list)
+    first: str | None = None
 
     def take(self, error: DataError) -> None:
         """Raise a fault, or count it."""
         if self.policy == "fail":
             raise error
+        self.first = self.first or "; ".join(filter(None, (str(error), error.hint)))
         self.add([str(error)])
 
     def add(self, faults: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError, UsageError
-from bertkit.readers import Examples, join_blocks
+from bertkit.readers import Examples, Remarks, join_blocks
 from bertkit.readers.arrow import looks_like_arrow, parse_arrow
 from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.conll import looks_like_conll, parse_conll
@@ -152,7 +152,9 @@ def read_blocks(
         if not labelled and "labelled" in form.options:
             given["labelled"] = False
         for block in form.parse(content, **_taken(given, form, content.source)):
-            yield block if block.done is not None else replace(block, done=content.share)
+            why = Remarks(warnings=(content.faults.first,)) if content.faults.first else Remarks()
+            done = content.share if block.done is None else block.done
+            yield replace(block, done=done, remarks=block.remarks + why)
 
 
 def recognize(path: str | Path, formats: Sequence[Format], **how: Any) -> tuple[Format, str]:

@@ -50,7 +50,7 @@ def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> I
     sheet.reset_dimensions()  # what some programs write there is wrong
     rows = _padded(without_empty_rows(_rows(sheet, content.source)), columns)
     for block in parse_table(rows, content.source, columns=columns, hint=_hint):
-        yield replace(block, remarks=Remarks((remark,) if others else ()))
+        yield replace(block, remarks=Remarks((remark,) if others else ()) + block.remarks)
 
 
 def _rows(sheet: Any, source: str) -> Iterator[Rows]:

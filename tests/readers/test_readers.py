@@ -57,6 +57,7 @@ ENDS = st.sampled_from(["\n", "\r\n"])
         ("a.csv", "t\tn\na\t1\n", {"separator": "\\t"}, {"t": ["a"], "n": ["1"]}, [2]),
         ("a.csv", "t; or not\na\n", {"separator": ","}, {"t; or not": ["a"]}, [2]),
         ("a.csv", ",t\n0,a\n", {}, {"Unnamed: 0": ["0"], "t": ["a"]}, [2]),  # the row numbers that pandas writes
+        ("a.csv", "t,s,s (1),s\na,1,2,3\n", {}, {"t": ["a"], "s (2)": ["1"], "s (1)": ["2"], "s (3)": ["3"]}, [2]),
         # The line by which Excel names its separator.
         ("a.csv", "sep=;\r\nt;n\r\na, b;1\r\n", {}, {"t": ["a, b"], "n": ["1"]}, [3]),
         ("a.csv", "sep=;\r\nt;n\r\na, b;1\r\n", {"separator": ";"}, {"t": ["a, b"], "n": ["1"]}, [3]),
@@ -74,6 +75,11 @@ def test_table(name, text, options, columns, lines):
     examples = table(text.encode(), name, **options)
     assert (examples.columns, [*examples.lines]) == (columns, lines)
     assert examples.where(0) == f"{name}:{lines[0]}"
+
+
+def test_columns_with_one_name_are_told():
+    examples = table(b"t,s,s\na,1,2\n", "a.csv")
+    assert examples.remarks.notes == ("the header names column 's' 2 times: read as s (1), s (2) (a.csv:1)",)
 
 
 def test_empty_lines_of_one_column_are_rows_in_any_block():

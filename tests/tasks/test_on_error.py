@@ -80,7 +80,8 @@ def test_what_cannot_be_used_is_left_out_and_named(
     found = load(family(train=str(path), validation=str(path), on_error="skip"))
     assert len(found) == kept
     assert [int(re.findall(r":(\d+)\)$", fault)[0]) for fault in found.remarks.left_out] == lines
-    (warning,) = found.remarks.summed().warnings
+    *first, warning = found.remarks.summed().warnings  # of what is no text, what helps
+    assert len(first) == (b"\xff" in path.read_bytes() or b"\0" in path.read_bytes())
     assert warning.startswith(f"skipped {len(lines)} row")
     assert all(f"({path}:{line})" in warning for line in lines)
 
@@ -148,6 +149,18 @@ def test_rows_are_refused_before_some_are_held_out_and_told_once(tmp_path: Path)
         parts = [load(recipe, split) for split in ("train", "validation")]
         assert tuple(map(len, parts)) == sizes
         assert [len(part.remarks.left_out) for part in parts] == [40, 0]
+
+
+def test_what_is_no_text_is_said_once_with_what_helps(run_bertkit, tmp_path: Path) -> None:
+    """A wrong encoding loses most rows of a file."""
+    rows = "".join(f"für {row},{'ab'[row % 2]}\n" for row in range(40))
+    (tmp_path / "rows.csv").write_bytes(f"text,label\n{rows}good,a\nbad,b\n".encode("windows-1252"))
+    ran = run_bertkit("check", "rows.csv", "--text", "text", "--label", "label", "--on-error", "skip")
+    told = " ".join(ran.err.split())
+    assert ran.code == 0, ran.err
+    assert "skipped 40 rows" in told
+    assert told.count("is not UTF-8; the file looks like Latin-1") == 1
+    assert "rows.csv:2); if so, add --encoding latin-1" in told
 
 
 def test_lines_of_a_language_model(run_bertkit, make_model_dir, tmp_path: Path) -> None:
