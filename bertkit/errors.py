@@ -96,6 +96,11 @@ def listed(items: Sequence[str], most: int = 5, separator: str = ", ", *, total:
     return separator.join(shown)
 
 
+def visible(name: str) -> str:
+    """A name as it is; in quotes where white space begins or ends it, or it is empty."""
+    return name if name.strip() == name != "" else repr(name)
+
+
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """A count with its noun: "1 row", "2 rows". nouns: an irregular plural."""
     return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"

@@ -43,7 +43,9 @@ class Layout:
         None, "write only this many rows, those to label next: uncertain, and unlike each other", minimum=1, used=_USED
     )
     n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1, used=_USED)
-    safe_csv: bool = option(False, "put ' before text that a spreadsheet would treat as a formula", used=_USED)
+    safe_csv: bool = option(
+        False, "for spreadsheets: mark the file as UTF-8, and put ' before text that they would treat as a formula", used=_USED
+    )
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -752,7 +752,7 @@ def test_refused_data_is_shown_with_the_tokenizer(run_bertkit, tiny_model_dir: P
             "a.csv",
             "What now?,pin\nIs it late?,card\n",
             3,
-            "name it: --text 'What now?'; for files without a header --columns text,label",
+            "name it, such as --text 'What now?'; for files without a header --columns text,label",
         ),
         ("a.csv", "pin,What now?\ncard,Is it late?\n", 3, "--columns label,text"),
         ("a.conll", "EU\nrejects\n\nGerman\ncall\n", 3, "the words have no tags (a.conll); to train, give each word its tag"),

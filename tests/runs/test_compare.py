@@ -176,7 +176,7 @@ def test_settings_that_differ() -> None:
 def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(runs / "other")])
-    assert (error.value.where, error.value.what.endswith("in the text")) == (str(runs / "other"), True)
+    assert (error.value.where, error.value.what.endswith("in these columns: text")) == (str(runs / "other"), True)
     monkeypatch.setattr("bertkit.runs.reporting.compare.evaluate_target", lambda *_: pytest.fail("a run was evaluated"))
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(tmp_path)])

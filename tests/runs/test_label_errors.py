@@ -28,7 +28,7 @@ SMALL = ("--max-steps", 3, "--max-length", 16, "--device", "cpu", "--precision",
 
 
 def read_ranked(folder: Path) -> list[dict[str, str]]:
-    with (folder / "label_errors.csv").open(encoding="utf-8", newline="") as file:
+    with (folder / "label_errors.csv").open(encoding="utf-8-sig", newline="") as file:
         return [*csv.DictReader(file)]
 
 

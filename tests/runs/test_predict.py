@@ -291,7 +291,7 @@ def test_a_config_that_was_edited_is_a_warning(run: Path, run_bertkit, tmp_path:
 
 def as_csv(rows: list[dict[str, Any]], *, safe: bool = False) -> str:
     writer = Csv([*rows[0]], safe=safe)
-    return (writer.begin() + writer.write(rows)).decode()
+    return (writer.begin() + writer.write(rows)).decode("utf-8-sig")
 
 
 def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
@@ -309,5 +309,7 @@ def test_safe_csv_is_written_on_demand(run_bertkit, tiny_model_dir: Path, tmp_pa
     (tmp_path / "rows.csv").write_text("text,label\n=1+1,pos\nbad movie,neg\n", encoding="utf-8")
     train(tmp_path / "run", tiny_model_dir, tmp_path / "rows.csv")
     plain, safe = (run_bertkit("predict", "run", "rows.csv", "--format", "csv", *how).out for how in ((), ("--safe-csv",)))
-    assert safe.replace("'=1+1", "=1+1") == plain != safe
+    assert safe.startswith("\ufeff"), "by which spreadsheets know UTF-8"
+    assert safe.removeprefix("\ufeff").replace("'=1+1", "=1+1") == plain
+    assert "'=1+1" in safe
     assert run_bertkit("predict", "run", "rows.csv", "--format", "jsonl", "--safe-csv").code == 2

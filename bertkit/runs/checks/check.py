@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.config import filled
-from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.errors import DataError, UsageError, listed, plural, visible
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
@@ -261,13 +261,14 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
                 else "add such rows to training"
             )
             severity = "error" if _are_refused(recipe, only, known) else "warning"
-            yield Finding(severity, f"{split}: labels missing from {training}: {listed(only, 12)}", hint=hint)
+            yield Finding(severity, f"{split}: labels missing from {training}: {listed([*map(visible, only)], 12)}", hint=hint)
         if split != training and (never := sorted(set(known) - set(counts))) and counts:
-            yield Finding("note", f"{split}: no row has {listed(never, 12)}: its scores do not cover them")
+            names = listed([*map(visible, never)], 12)
+            yield Finding("note", f"{split}: no row has {names}: its scores do not cover them")
 
 
 def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:
-    rare = [f"{name} ({count})" for name, count in sorted(known.items(), key=lambda item: item[1]) if count < _RARE]
+    rare = [f"{visible(name)} ({count})" for name, count in sorted(known.items(), key=lambda item: item[1]) if count < _RARE]
     if rare:
         weighted = isinstance(recipe, ClassLossRecipe) and recipe.other_loss is None
         hint = "add rows, merge labels, or try --class-weights balanced" if weighted else "add rows, or merge labels"
@@ -275,8 +276,8 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
         yield Finding("warning", what, hint=hint)
     name, most = known.most_common(1)[0]
     if most > 0.9 * known.total() and len(known) > 1:
-        what = f"{training}: {most / known.total():.1%} of labels are {name}: accuracy says little; watch F1 of the others"
-        yield Finding("note", what)
+        share = f"{most / known.total():.1%} of labels are {visible(name)}"
+        yield Finding("note", f"{training}: {share}: accuracy says little; watch F1 of the others")
 
 
 def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit import progress
+from bertkit.errors import plural
 from bertkit.metrics.bootstrap import difference, interval, resampled
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Vectors
@@ -59,7 +60,7 @@ class Baselines:
     def report(self) -> Report:
         """A table of the scores to beat."""
         first = next(iter(next(iter(self.scores().values()))))
-        title = f"to beat: {first} on {len(self.examples)} rows of {self.split}"
+        title = f"to beat: {first} on {plural(len(self.examples), 'row')} of {self.split}"
         rows = [[name, score, self.fitted_to[name]] for name, score in self.first_scores().items()]
         return Report([Table(title, ["baseline", first, "training rows"], rows)])
 
@@ -87,7 +88,7 @@ class Baselines:
             elif bounds is None or min(sign * bound for bound in bounds) <= 0:
                 not_better.append(name)
         columns = ["predictions", first, "this model minus baseline", "95% interval", "training rows"]
-        parts: list[Table | Finding] = [Table(f"{self.split}, {len(truth)} rows", columns, rows)]
+        parts: list[Table | Finding] = [Table(f"{self.split}, {plural(len(truth), 'row')}", columns, rows)]
         told = (("warning", "worse than", worse), ("note", "not clearly better than", not_better))
         hint = self._advice(own)
         for severity, how, names in told:

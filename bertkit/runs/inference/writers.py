@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -55,10 +56,12 @@ class Jsonl(Writer):
 
 
 class Csv(Writer):
-    """A table with a header; lists and objects in a cell are JSON. safe: no spreadsheet takes a cell's text for a formula."""
+    """A table with a header; lists and objects in a cell are JSON. safe: spreadsheets see that it is UTF-8, by its first bytes,
+    and take no cell's text for a formula.
+    """
 
     def begin(self) -> bytes:
-        return self._lines([self.columns])
+        return (codecs.BOM_UTF8 if self.safe else b"") + self._lines([self.columns])
 
     def write(self, rows: Rows) -> bytes:
         return self._lines([[_cell(row.get(name)) for name in self.columns] for row in rows])

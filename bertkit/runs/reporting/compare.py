@@ -179,8 +179,8 @@ def refuse_other_rows(examples: Examples, first: Examples, split: str, *, name: 
     """Raise UsageError for a run that was evaluated on other rows than the first one."""
     columns = dict.fromkeys((*first.columns, *examples.columns))
     if others := [column for column in columns if examples.columns.get(column) != first.columns.get(column)]:
-        what = f"the {split} rows differ from those of {first_name}, in the {' and the '.join(others)}"
-        hint = "compare runs of the same data and split; folds with folds, or on rows of their own: --split test"
+        what = f"the {split} rows differ from those of {first_name} in these columns: {', '.join(others)}"
+        hint = "compare runs with the same data and split, folds only with folds; or choose rows that all have: --split test"
         raise UsageError(what, where=name, hint=hint)
 
 

@@ -132,6 +132,8 @@ def tune(
             )
         moved = _read(output_dir).get("winner", {}).get("trial", best.number) != best.number
         write_json(output_dir / TUNING_FILE, summary)
+        if equal := [str(each.number) for each in trials.of("COMPLETE") if each.value == best.value and each != best]:
+            progress.warn(f"trial {best.number} is the first of those with the best score; trials {listed(equal)} have it too")
         progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
         winner, folder = recipe.overridden(best.params), output_dir / _BEST
         finetune_series(SEEDS, winner, count=seeds, output_dir=folder, overwrite=moved and folder.is_dir(), **how)

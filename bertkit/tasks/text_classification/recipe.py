@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from shlex import quote
 from typing import Any, ClassVar, Self
 
@@ -213,7 +213,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
                     what = f"it is not clear which column is the text; columns: {', '.join(rows.columns)}"
                     first, *others = rows.columns
                     order = "label,text" if others and len(first) < len(others[-1]) else "text,label"
-                    hint = f"name it: --text {quote(first)}; for files without a header --columns {order}"
+                    longest = max(rows.columns, key=lambda name: sum(map(len, map(str, islice(rows.columns[name], 100)))))
+                    hint = f"name it, such as --text {quote(longest)}; for files without a header --columns {order}"
                     raise DataError(what, where=rows.source, hint=hint)
                 require_columns(rows, name, option=flag_of(role))
 
