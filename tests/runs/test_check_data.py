@@ -766,3 +766,15 @@ def test_data_of_another_form_is_called_what_it_is(
     (tmp_path / name).write_text(text, encoding="utf-8")
     ran = run_bertkit("check", name)
     assert (ran.code, told in ran.err.replace(str(tmp_path) + "/", "")) == (code, True), ran.err
+
+
+def test_all_rows_that_training_would_refuse_are_told(run_bertkit, tmp_path: Path) -> None:
+    spans = {1: [[0, 3, "A"]], 2: [[0, 5, "A"], [2, 3, "B"]], 3: [[2, 2, "A"]], 4: [[0, 99, "A"]], 5: []}
+    rows = [json.dumps({"text": f"the film is {number}", "entities": each}) + "\n" for number, each in spans.items()]
+    (tmp_path / "rows.jsonl").write_text("".join(rows), encoding="utf-8")
+    ran = run_bertkit("check", "rows.jsonl", "--recipe", "token-classification", "--json")
+    errors = [each["what"] for each in json.loads(ran.out)["findings"] if each["severity"] == "error"]
+    assert (ran.code, len(errors)) == (3, 2), ran.err
+    assert "overlap" in errors[0]
+    assert errors[1].startswith("train: 2 more rows cannot be used: ")
+    assert [f"rows.jsonl:{line})" in errors[1] for line in spans] == [False, False, True, True, False]

@@ -174,6 +174,8 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
                     finding = replace(finding, severity="note", what=f"{split}: cannot be scored: {error.what}", hint=None)
                 if finding not in refused[split]:
                     refused[split].append(finding)
+                if labelled and not isinstance(recipe, TextClassification):  # which lists its rows without text itself
+                    refused[split] += _others_refused(recipe, split, split_rows)
     for split, examples in examples_of.items():
         remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks.summed()))
     names_of = {split: [*chain.from_iterable(recipe.labels_of(examples))] for split, examples in examples_of.items()}
@@ -199,6 +201,15 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
             findings += more
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return Checked(examples_of, findings, labels, numbers, lengths, remarks)
+
+
+def _others_refused(recipe: Recipe, split: str, rows: Examples) -> list[Finding]:
+    """The rows after the first one that training would refuse too."""
+    with suppress(DataError):  # it is no fault of rows
+        if others := [*replace(recipe, on_error="skip").refused(rows, labelled=True).values()][1:]:
+            what = f"{split}: {plural(len(others), 'more row')} cannot be used: {listed(others, 5, '; ')}"
+            return [Finding("error", what, hint="fix them, or leave them out with --on-error skip")]
+    return []
 
 
 def _error(split: str, error: DataError) -> Finding:
