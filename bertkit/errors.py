@@ -96,7 +96,7 @@ def listed(items: Sequence[str], most: int = 5, separator: str = ", ", *, total:
     return separator.join(shown)
 
 
-def visible(name: str) -> str:
+def quoted(name: str) -> str:
     """A name as it is; in quotes where white space begins or ends it, or it is empty."""
     return name if name.strip() == name != "" else repr(name)
 

@@ -32,6 +32,7 @@ from scipy.stats import ttest_1samp
 from turns import bertkit_command, take_turns
 
 from bertkit.config import PRETRAINING_PRESETS
+from bertkit.files import write_json
 
 Planned = Mapping[str, Any]  # steps, and precision: of a row
 BASELINE = "batch_size=64 learning_rate=1e-3 warmup_ratio=0.1 dropout=0"  # of the README's model
@@ -84,13 +85,14 @@ def command(stage: str, planned: Planned, minutes: float) -> str:
 
 
 def stored(minutes: float) -> dict[str, Any]:
-    """What is known of runs of so many minutes, as `measure` writes it."""
-    path = _folder(minutes) / f"{NAME}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"plan": {}, "stages": {}}
+    """The plan and the runs of so many minutes that are known here, else from results/budget.json."""
+    paths = [_state(minutes), *([ROOT / "results" / f"{NAME}.json"] if minutes == MINUTES else [])]
+    path = next((path for path in paths if path.is_file()), None)
+    return {"plan": {}, "stages": {}} if path is None else json.loads(path.read_text(encoding="utf-8"))
 
 
-def _folder(minutes: float) -> Path:
-    return ROOT / "results" if minutes == MINUTES else ROOT / FOLDER / f"{minutes:g}"
+def _state(minutes: float) -> Path:
+    return ROOT / FOLDER / f"{minutes:g}" / "state.json"
 
 
 def plan_rows(minutes: float, known: Mapping[str, Planned]) -> dict[str, Planned]:
@@ -117,9 +119,14 @@ def plan(stage: str, minutes: float) -> Planned:
     return {"steps": int(steps), "precision": {"float32": "fp32", "bfloat16": "bf16"}[dtype]}
 
 
+def folder_of(line: str, seed: int) -> Path:
+    """Where one seed of a row's command writes."""
+    return ROOT / shlex.split(line)[-1].replace("$SEED", str(seed))
+
+
 def run(line: str, seed: int) -> dict[str, Any]:
-    """What one seed of a row's command gives. Its folder goes away then."""
-    folder = ROOT / shlex.split(line)[-1].replace("$SEED", str(seed))
+    """What one seed of a row's command gives."""
+    folder = folder_of(line, seed)
     made_by = folder.with_suffix(".txt")
     begun = made_by.is_file() and made_by.read_text(encoding="utf-8") == line
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -128,9 +135,7 @@ def run(line: str, seed: int) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
     if not (folder / "README.md").is_file():  # the end of a run
         execute(line, seed)
-    values = {"loss": round(held_out_loss(folder), 4)} | {name: provenance()[name] for name in ("commit", "machine")}
-    shutil.rmtree(folder)
-    return values
+    return {"loss": round(held_out_loss(folder), 4)} | {name: provenance()[name] for name in ("commit", "machine")}
 
 
 def held_out_loss(run: Path) -> float:
@@ -167,33 +172,36 @@ def measure(minutes: float, seeds: int) -> dict[str, Any]:
         for stage, options in stages().items()
     }
     values["stages"] = {**fresh, **known}
-    _keep(values, minutes)
+    write_json(_state(minutes), values)
     for seed in range(1, seeds + 1):
         for stage, row in values["stages"].items():
             if len(row["loss"]) < seed:
                 found = run(lines[stage], seed)
                 for name in MEASURES:
                     row[name].append(found[name])
-                _keep(values, minutes)
+                values |= _described(values, minutes)
+                write_json(_state(minutes), values)
+                if minutes == MINUTES:
+                    write_result(NAME, values)
+                shutil.rmtree(folder_of(lines[stage], seed))
                 print(f"seed {seed}/{seeds}  {found['loss']:.3f} nats  {stage}", flush=True)
     return values
 
 
-def _keep(values: dict[str, Any], minutes: float) -> None:
-    seeds = max(len(row["loss"]) for row in values["stages"].values())
-    values |= {
+def _described(values: Mapping[str, Any], minutes: float) -> dict[str, Any]:
+    """What a result has beside the plan and the runs."""
+    rows = values["stages"].values()
+    seeds = max(len(row["loss"]) for row in rows)
+    script = f"python scripts/budget_results.py --minutes {minutes:g} --seeds {seeds}"
+    return {
         "name": NAME,
-        "command": [
-            f"python scripts/budget_results.py --minutes {minutes:g} --seeds {seeds}",
-            *(row["command"] for row in values["stages"].values()),
-        ],
+        "command": [script, *(row["command"] for row in rows)],
         **provenance(),
         "seeds": list(range(1, seeds + 1)),
         "model": {"name": "fresh weights, 4 layers of 256"},
         "minutes": minutes,
         "preset": {lever: in_preset(options) for lever, options in LEVERS.items()},
     }
-    write_result(NAME, values, _folder(minutes))
 
 
 def render(values: Mapping[str, Any]) -> str:

@@ -66,11 +66,10 @@ def provenance(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
     return {"commit": commit(), "date": date, "versions": versions(packages), "machine": machine()}
 
 
-def write_result(name: str, values: dict[str, Any], folder: Path | None = None) -> Path:
-    """Write NAME.json, whole or not at all. folder: instead of results/."""
-    folder = folder or RESULTS
-    folder.mkdir(parents=True, exist_ok=True)
-    path, partial = folder / f"{name}.json", folder / f".{name}.json.partial"
+def write_result(name: str, values: dict[str, Any]) -> Path:
+    """Write results/NAME.json, whole or not at all."""
+    RESULTS.mkdir(exist_ok=True)
+    path, partial = RESULTS / f"{name}.json", RESULTS / f".{name}.json.partial"
     partial.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     os.replace(partial, path)
     return path

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import budget_results as budget
 import pretraining_results as pretraining
+import provenance
 
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
 from bertkit.corpus.build import CorpusConfig, build_corpus
@@ -132,6 +133,7 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
 
     def plan(stage: str, minutes: float) -> dict[str, Any]:
+        assert plans or not result.exists(), "no result without a run"
         plans.append((stage, minutes))
         return {"steps": len(plans), "precision": "fp32"}
 
@@ -143,6 +145,8 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return json.loads(result.read_text("utf-8"))
 
     monkeypatch.setattr(budget, "ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(budget.markdown, "commands", lambda values: ["commands"])
     monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon"})
     monkeypatch.setattr(budget, "held_out_loss", lambda folder: 3.5)
     monkeypatch.setattr(budget, "execute", execute)
@@ -153,6 +157,7 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
         path.touch()
     stop_after = [("baseline", 1), ("Muon", 1)]
     assert [len(row["loss"]) for row in call("--seeds", "1")["stages"].values()] == [1, 0], "each run is kept by itself"
+    assert budget.render(json.loads(result.read_text("utf-8"))).count("\n| ") == 2, "one row"
     assert plans == [(stage, 15) for stage in ("baseline", "Muon", "Muon", "baseline") * 2 + ("baseline", "Muon")]
     stop_after = []
     two = call("--seeds", "2")
@@ -161,8 +166,11 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(len(two["stages"]["Muon"][name]) == 2 for name in budget.MEASURES)
     assert len(plans) == 10, "every seed makes the same steps"
     assert [line.split("--max-steps ")[1].split()[0] for line in two["command"][1:]] == ["9", "10"], "the most"
-    assert call("--seeds", "1")["seeds"] == [1, 2], "fewer seeds are no reason to forget some"
+    monkeypatch.setattr(budget, "provenance", lambda: pytest.fail("nothing is measured"))
+    assert call("--seeds", "1") == two, "fewer seeds are no reason to forget some"
     assert not made
+    monkeypatch.setattr(budget, "provenance", provenance.provenance)
+    (tmp_path / "runs/results/budget/15/state.json").unlink()  # on another machine
     monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon batch_size=32"})
     assert call("--seeds", "2")["seeds"] == [1, 2]
     assert made == [("Muon", 1), ("Muon", 2)]

@@ -23,7 +23,7 @@ from bertkit.cli.options import (
 )
 from bertkit.errors import UsageError
 
-SEEDS = 3
+_SEEDS = 3
 
 
 @with_options(recipe_options("finetune"))
@@ -81,7 +81,7 @@ def tune(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=2, help=f"Train the winner again with the seeds 1 to N. Default: {SEEDS}.", metavar="N"),
+        typer.Option(min=2, help=f"Train the winner again with the seeds 1 to N. Default: {_SEEDS}.", metavar="N"),
     ] = None,
     keep_trials: Annotated[
         bool, typer.Option("--keep-trials", help="Keep the weights of all trials, not only of the best.")
@@ -138,7 +138,7 @@ def tune(
         space,
         output_dir=folder,
         count=trials,
-        seeds=seeds or SEEDS,
+        seeds=seeds or _SEEDS,
         held_out=held_out or ("test" if chosen.test else "10%"),
         seconds=seconds,
         prunes=prune,

@@ -266,14 +266,14 @@ def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:
     they cannot be names.
     """
     names = [name.strip() for name in row]
-    if names[0] == "" and len(names) > 1 and len(names) == len(set(names)):
+    if names[0] == "" and len(names) > 1 and names.count("") == 1:
         names[0] = "Unnamed: 0"  # the row numbers that pandas writes, under the name it reads them by
     hint = _columns_hint(len(names))
     if "" in names:
         raise DataError(f"column {names.index('') + 1} of the header has no name", where=where, hint=hint)
     times, notes = Counter(names), []
     shared = [name for name in times if times[name] > 1]
-    if len(shared) == len(times):
+    if len(shared) == len(times) or any(re.fullmatch(r"[\d.]+", name) for name in shared):  # a row, and no header
         raise DataError(f"the header names column {_excerpt(shared[0])} twice", where=where, hint=hint)
     for each in shared:
         places = [place for place, name in enumerate(names) if name == each]

@@ -128,7 +128,6 @@ def read_blocks(
     encoding: str | None = None,
     max_file_size: float | None = None,
     on_error: str | None = None,
-    labelled: bool = True,
     **options: Any,
 ) -> Iterator[Examples]:
     """The rows of a file in one of these formats, block by block; of the standard input for "-".
@@ -136,9 +135,8 @@ def read_blocks(
     A compressed file is read as what it holds. Its ending decides on the format; its look does where several have that ending
     or none has, and the last format is that of files which look like none. encoding, max_file_size: as in `open_content`.
     on_error: "skip" keeps rows that cannot be read, with None in every column, where each is a line, an object of JSON or a row
-    of a table. labelled: whether rows that annotators skipped or rejected are left out. options: keywords of the formats, such
-    as separator, columns and column; None counts as not given. Raises DataError, and UsageError for an option that the format
-    does not take.
+    of a table. options: keywords of the formats, such as separator, columns, column and labelled; None counts as not given.
+    Raises DataError, and UsageError for an option that the format does not take.
     """
     given = {name: value for name, value in options.items() if value is not None}
     folder = next((form for form in formats if form.is_folder), None)
@@ -149,8 +147,6 @@ def read_blocks(
         form = _choose(content, formats, given.keys() & _USES.keys())
         if on_error == "skip" and "keep_broken" in form.options:
             given["keep_broken"], content.faults = True, Faults("skip")
-        if not labelled and "labelled" in form.options:
-            given["labelled"] = False
         for block in form.parse(content, **_taken(given, form, content.source)):
             why = Remarks(warnings=(content.faults.first,)) if content.faults.first else Remarks()
             done = content.share if block.done is None else block.done

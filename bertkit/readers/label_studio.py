@@ -6,6 +6,7 @@ before that counted UTF-16 units (its issue 1347); the text that a span repeats 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,23 +18,29 @@ from bertkit.readers.content import Content
 from bertkit.readers.jsonl import parse_jsonl
 from bertkit.readers.utf16 import from_utf16
 
+_OF_THE_TASK = {"id", "data", "predictions", "meta"}  # of one that nobody has annotated
 _HINT = 'expected tasks with "data" and "annotations", as Label Studio exports them in its format JSON'
 
 
 def looks_like_label_studio(content: Content) -> bool:
     """Whether a file begins with a list of tasks, annotated or not; tasks of the export JSON_MIN are plain objects."""
-    start, data = content.beginning, r'"data"\s*:\s*\{'
-    annotated = (r"\s*\[\s*\{", r'.*?"annotations"\s*:\s*\[', f".*?{data}")
-    bare = rf'\s*\[\s*\{{\s*("id"\s*:\s*\d+\s*,\s*)?{data}'
-    return all(re.match(part, start, re.DOTALL) for part in annotated) or re.match(bare, start) is not None
+    start = content.beginning
+    parts = (r"\s*\[\s*\{", r'.*?"annotations"\s*:\s*\[', r'.*?"data"\s*:\s*\{')
+    if all(re.match(part, start, re.DOTALL) for part in parts):
+        return True
+    try:
+        first, _ = json.JSONDecoder().raw_decode(start.lstrip().removeprefix("[").lstrip())
+    except ValueError:  # one that the beginning cuts
+        return re.match(r'\s*\[\s*\{\s*("id"\s*:\s*\d+\s*,\s*)?"data"\s*:\s*\{', start) is not None
+    return isinstance(first, dict) and isinstance(first.get("data"), dict) and first.keys() <= _OF_THE_TASK
 
 
 def parse_label_studio(content: Content, *, labelled: bool = True) -> Iterator[Examples]:
-    """A row each task: its `id`, `text`, what else its data has, `entities`, a list of {start, end, text, labels}, and `label`,
-    a list of classes, where any task has one. Both are None of a task without annotations.
+    """A row each task: `text`, what else its data has, `entities`, a list of {start, end, text, labels}, and `label`, a list of
+    classes, where any task has one. Both are None of a task without annotations.
 
     Of several annotations of a task the one marked as ground truth counts, else the first; tasks that annotators skipped are
-    left out; a remark counts both. labelled: whether annotations are read; else every task is a row, annotated or not. Raises
+    left out; a remark counts both. labelled: whether annotations are read; else every task is a row, with its `id`. Raises
     DataError, with file and line, for what is no task.
     """
     for block in parse_jsonl(content):
@@ -47,7 +54,7 @@ def parse_label_studio(content: Content, *, labelled: bool = True) -> Iterator[E
         data = block.columns.get("data", nothing)
         for row, given in enumerate(block.columns.get("annotations", nothing)):
             where = block.where(row)
-            annotations = [each for each in _list(given, where) if not each.get("was_cancelled")]
+            annotations = [each for each in _list(given or [], where) if not each.get("was_cancelled")]
             if given and not annotations:
                 skipped += 1
                 continue
@@ -58,7 +65,7 @@ def parse_label_studio(content: Content, *, labelled: bool = True) -> Iterator[E
             entities = [[_entity(value, text) for value in each if "start" in value] for each in values]
             classes = [[name for value in each for name in _choices(value, where)] for each in values]
             marked = {"entities": next(iter(entities), None), "label": next(iter(classes), None)}
-            rows.append({**_id_of(block, row), **others, "text": text, **marked})
+            rows.append({**others, "text": text, **marked})
             kept.append(block.lines[row])
         columns = _columns(rows)
         if not any(columns.get("label", ())):
@@ -72,22 +79,18 @@ def parse_label_studio(content: Content, *, labelled: bool = True) -> Iterator[E
 
 
 def _bare(block: Examples) -> Examples:
-    """The texts of tasks, without annotations."""
+    """The texts of tasks, and their numbers, without annotations."""
     rows = []
     for row, given in enumerate(block.columns.get("data", [None] * len(block))):
         text, others = _text_of(given, block.where(row))
-        rows.append({**_id_of(block, row), **others, "text": text})
+        number = {"id": block.columns["id"][row]} if "id" in block.columns else {}
+        rows.append({**number, **others, "text": text})
     return replace(block, columns=_columns(rows))
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
-
-
-def _id_of(block: Examples, row: int) -> dict[str, Any]:
-    """The number of a task, where tasks have one."""
-    return {"id": block.columns["id"][row]} if "id" in block.columns else {}
 
 
 def _list(value: Any, where: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ Offsets count characters, as spaCy's do.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from bertkit.errors import DataError, plural
@@ -39,22 +39,22 @@ def parse_prodigy(content: Content, *, keep_broken: bool = False, labelled: bool
     for block in parse_jsonl(content, keep_broken=keep_broken):
         if last is not None:
             yield last
-        last = _accepted(block, {"accept"} if labelled else {*_ANSWERS})
+        last = _tasks(block, labelled=labelled)
         left += len(block) - len(last)
     if last is not None:
         note = (f"skipped {plural(left, 'task')} that annotators rejected or ignored",) if left else ()
         yield replace(last, remarks=last.remarks + Remarks(note))
 
 
-def _accepted(block: Examples, wanted: Collection[str]) -> Examples:
-    """The rows of a block of tasks with an answer among `wanted`; those that are broken are kept."""
+def _tasks(block: Examples, *, labelled: bool) -> Examples:
+    """The rows of a block of tasks, labelled: of those that were accepted; those that are broken are kept."""
     answers = block.columns.get("answer") or [None] * len(block)
     broken = [all(values[row] is None for values in block.columns.values()) for row in range(len(block))]
     for row, answer in enumerate(answers):
-        if answer not in _ANSWERS and not broken[row]:
+        if labelled and answer not in _ANSWERS and not broken[row]:
             what = f"the answer is {answer!r}; expected {', '.join(_ANSWERS[:-1])} or {_ANSWERS[-1]}"
             raise DataError(what, where=block.where(row), hint="export the annotated tasks: prodigy db-out DATASET")
-    rows = [row for row, answer in enumerate(answers) if answer in wanted or broken[row]]
+    rows = [row for row, answer in enumerate(answers) if not labelled or answer == "accept" or broken[row]]
     kept = block.select(rows)
     columns = {
         _NAMES.get(name, name): values

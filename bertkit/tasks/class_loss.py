@@ -67,13 +67,14 @@ class ClassLossTask(Task):
 
 
 def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequence[str]) -> dict[str, float]:
-    """The weight of each class: as given, or for "balanced" rows / (classes * rows of the class), as in scikit-learn.
+    """The weight of each class: as given, or for "balanced" rows / (classes * rows of the class), as in scikit-learn; 1 for one
+    without rows.
 
     ids: the training rows' classes. Raises UsageError for anything but numbers of at least 0, for each label or by name.
     """
     if given == ("balanced",):
         counts = np.bincount(ids, minlength=len(labels))
-        weights = len(ids) / (len(labels) * np.maximum(counts, 1))
+        weights = np.where(counts, len(ids) / (len(labels) * np.maximum(counts, 1)), 1.0)
         return dict(zip(labels, weights.tolist(), strict=True))
     if by_name := all("=" in weight for weight in given):
         pairs = [weight.rpartition("=")[::2] for weight in given]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, ModelError, UsageError, listed, plural
+from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, listed, plural
 from bertkit.model.config import BertConfig
 from bertkit.readers import FIX_ROW, Examples
 
@@ -258,8 +258,15 @@ def in_model_order(
     the model has other labels.
     """
     names = config.label_names
-    if some and names is not None and set(labels) < set(names):
-        return names, f"the data has {len(labels)} of the model's {len(names)} labels; the model keeps the others"
+    if some and names is not None and len(labels) < len(names):
+        own = {label.casefold(): label for label in labels}
+        found = tuple(own.pop(name.casefold(), name) for name in names)
+        if not own:
+            return found, f"the data has {len(labels)} of the model's {len(names)} labels; the model keeps the others"
+        if len(own) < len(labels):
+            unknown = next(iter(own.values()))
+            hint = f"{did_you_mean(unknown, names)}; if all labels are other ones, {FRESH_HEAD}"
+            raise ModelError(f"the model has no label {unknown!r}", where=where, hint=hint)
     if config.num_labels != len(labels):
         what = f"the model has {config.num_labels} labels and the data {len(labels)}: {listed(labels, 12)}"
         raise ModelError(what, where=where, hint=FRESH_HEAD)

@@ -57,6 +57,7 @@ ENDS = st.sampled_from(["\n", "\r\n"])
         ("a.csv", "t\tn\na\t1\n", {"separator": "\\t"}, {"t": ["a"], "n": ["1"]}, [2]),
         ("a.csv", "t; or not\na\n", {"separator": ","}, {"t; or not": ["a"]}, [2]),
         ("a.csv", ",t\n0,a\n", {}, {"Unnamed: 0": ["0"], "t": ["a"]}, [2]),  # the row numbers that pandas writes
+        ("a.csv", ",t,s,s\n0,a,1,2\n", {}, {"Unnamed: 0": ["0"], "t": ["a"], "s (1)": ["1"], "s (2)": ["2"]}, [2]),
         ("a.csv", "t,s,s (1),s\na,1,2,3\n", {}, {"t": ["a"], "s (2)": ["1"], "s (1)": ["2"], "s (3)": ["3"]}, [2]),
         # The line by which Excel names its separator.
         ("a.csv", "sep=;\r\nt;n\r\na, b;1\r\n", {}, {"t": ["a, b"], "n": ["1"]}, [3]),
@@ -109,6 +110,7 @@ def test_long_fields_are_read_and_the_csv_limit_is_left_alone():
         ("a.tsv", "text\tlabel\na\t1\nb;1\n", 3, "--separator ';'"),
         ("a.tsv", 'label\ttext\n1\t"one,\ntwo, three"\n', 3, "name the file .csv"),  # a comma is no separator of this
         ("a.csv", "text,text\na,1\n", 1, "--columns label,text"),
+        ("a.csv", "5,5,great film\n4,5,good\n", 1, "--columns text,text_pair,label"),
         ("a.csv", "text,\na,1\n", 1, "--columns label,text"),
         ("a.tsv", "gj04\t1\t\tA sentence.\n", 1, "--columns name1,name2,name3,name4"),
         ("a.csv", "text;label\na,1\nb,1\n", 1, "--separator ';'"),

@@ -235,6 +235,8 @@ def test_without_labels_every_task_is_a_row(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", "".join(json.dumps(each) + "\n" for each in answers))
     rows = read_file(path, TAGGED, labelled=False)
     assert (rows.columns["text"], rows.remarks.notes) == (["accept", "reject", "ignore"], ())
+    write(path, path.read_text(encoding="utf-8") + json.dumps({"text": "new"}))
+    assert read_file(path, TAGGED, labelled=False).columns["text"][-1] == "new"
     skipped = LABEL_STUDIO_TASK | {"id": 7, "annotations": [{"was_cancelled": True, "result": []}]}
     tasks = [LABEL_STUDIO_TASK | {"id": 5}, skipped, {"id": 9, "data": {"text": "Ann", "id": "own"}}]
     path = write(tmp_path / "x.json", json.dumps(tasks))
@@ -246,7 +248,10 @@ def test_without_labels_every_task_is_a_row(tmp_path: Path) -> None:
         path = write(tmp_path / "x.json", json.dumps(bare))
         assert recognize(path, TAGGED)[0] is LABEL_STUDIO
         assert read_file(path, TAGGED, labelled=False).columns["text"] == [task["data"]["text"] for task in bare]
-        assert refused(read_file, path, TAGGED).what == "this is not a Label Studio task"
+        assert read_file(path, TAGGED).columns["entities"] == [None] * len(bare)
+    plain = [{"data": {"source": "web"}, "text": "good", "label": "pos"}]
+    path = write(tmp_path / "x.json", json.dumps(plain))
+    assert read_file(path, TEXTS).columns == {"data": [{"source": "web"}], "text": ["good"], "label": ["pos"]}
 
 
 def test_binary_answers_are_classes(tmp_path: Path) -> None:

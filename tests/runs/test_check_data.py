@@ -778,3 +778,8 @@ def test_all_rows_that_training_would_refuse_are_told(run_bertkit, tmp_path: Pat
     assert "overlap" in errors[0]
     assert errors[1].startswith("train: 2 more rows cannot be used: ")
     assert [f"rows.jsonl:{line})" in errors[1] for line in spans] == [False, False, True, True, False]
+    good = "".join(json.dumps({"text": f"film {n}", "entities": [[0, 4, "A"]]}) + "\n" for n in range(5))
+    for name, content in (("rows", good), ("test", good.replace('[[0, 4, "A"]]', "null"))):
+        (tmp_path / f"{name}.jsonl").write_text(content, encoding="utf-8")
+    ran = run_bertkit("check", "rows.jsonl", "--recipe", "token-classification", "--test", "test.jsonl")
+    assert (ran.code, "test: cannot be scored" in ran.err) == (0, True), ran.err

@@ -95,7 +95,15 @@ def test_rows_with_some_of_the_labels_train_the_whole_head(glue: Path, tmp_path:
     assert all(np.array_equal(before[name], after[name]) for name in before)
     config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert config["id2label"] == json.loads((glue / "mnli" / "config.json").read_text(encoding="utf-8"))["id2label"]
+    third = rows + "the film is bad,it is good,entailment\n"
+    (tmp_path / "dev.csv").write_text(f"premise,hypothesis,label\n{third}", encoding="utf-8")
+    with_third = (*data[:3], tmp_path / "dev.csv", *data[4:])
+    for number, series in enumerate(((), ("--seeds", 2))):
+        ran = run_command(
+            ("finetune", "text-classification", *with_third, *columns[:-1], tmp_path / f"third-{number}", *series)
+        )
+        assert ran.code == 0, ran.err
     rows = rows.replace("neutral", "so-so")
     (tmp_path / "rows.csv").write_text(f"premise,hypothesis,label\n{rows}", encoding="utf-8")
     other = run_command(("finetune", "text-classification", *data, *columns, "--overwrite"))
-    assert (other.code, "the model has 3 labels and the data 2" in other.err) == (ModelError.exit_code, True), other.err
+    assert (other.code, "the model has no label 'so-so'" in other.err) == (ModelError.exit_code, True), other.err

@@ -43,7 +43,7 @@ from bertkit.tasks.presentation import told
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.token_classification.output import as_conll, as_row, as_text
-from bertkit.tasks.token_classification.tags import SCHEMES, convert, count_illegal
+from bertkit.tasks.token_classification.tags import SCHEMES, convert, count_illegal, scheme_of
 from bertkit.tasks.token_classification.task import Tagged
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
@@ -629,6 +629,8 @@ def test_intents_belong_to_the_model(write: Write, tmp_path: Path) -> None:
     config = task.configure(BertConfig())
     for asked in (None, recipe, recipe.overridden({"intent": True})):
         assert Task.restore(config, asked).intents == task.intents
+    some = replace(splits["train"], columns=splits["train"].columns | {"intent": ["buy"] * len(TRAIN)})
+    assert Task.fit(recipe.overridden({"intent": True}).resolved(), some, config).intents == task.intents
     other = replace(splits["train"], columns=splits["train"].columns | {"intent": ["other"] * len(TRAIN)})
     with pytest.raises(ModelError):
         Task.fit(recipe.overridden({"intent": True}).resolved(), other, config)
@@ -677,6 +679,29 @@ def test_a_model_with_other_labels_or_another_head_is_refused() -> None:
         with pytest.raises(error) as raised:
             Task.restore(of_model, asked, where="run")
         assert raised.value.where == "run"
+
+
+LETTERS = {"iob2": "O B-A I-A", "iobes": "O B-A I-A E-A S-A", "bmes": "O B-A M-A E-A S-A", "bilou": "O B-A I-A L-A U-A"}
+TAUGHT = {
+    "iob2": ["B-A I-A O", "B-A"],
+    "iobes": ["B-A E-A O", "S-A"],
+    "bmes": ["B-A E-A O", "S-A"],
+    "bilou": ["B-A L-A O", "U-A"],
+}
+
+
+@pytest.mark.parametrize("head", [*LETTERS])
+def test_a_head_that_is_kept_has_tags_in_its_own_scheme(head: str) -> None:
+    """Those of IOB2 are all among those of IOBES, and mean something else."""
+    labels = LETTERS[head].split()
+    config = task_of(*labels, scheme=scheme_of(labels)).configure(BertConfig())
+    columns = {"text": ["New York is", "Ann"], "entities": [[[0, 8, "A"]], [[0, 3, "A"]]]}
+    rows = Examples(columns, "f", [1, 2])
+    task = Task.fit(TokenClassification(), rows, config)
+    assert (task.labels, task.scheme) == (tuple(labels), scheme_of(labels))
+    tags = task.examples(rows, labelled=True).columns["tags"]
+    assert [" ".join(row) for row in tags] == TAUGHT[head]
+    assert count_illegal(tags, scheme_of(labels)) == 0
 
 
 def test_class_weights_belong_to_a_label_however_it_is_spelled() -> None:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from bertkit.config import filled
 from bertkit.readers import Examples
-from bertkit.tasks import Prediction, TokenClassification, TokenClassificationTask
-from bertkit.tasks.token_classification.whole_words import cut_again, parts_of_words, whole_words
+from bertkit.tasks import Prediction, Task, TokenClassification, TokenClassificationTask
+from bertkit.tasks.token_classification.whole_words import cut_again, whole_words
 from bertkit.text.tokenizer import Tokenizer
 
 CUT = {"text": "pre-Nord Bank-led Ann-Li", "entities": [[4, 13, "ORG"], [18, 21, "PER"], [22, 24, "PER"]]}
@@ -38,7 +39,6 @@ def test_a_word_that_an_entity_cuts_has_one_tag(scheme, labels, learned: str, pr
     (again,) = cut_again([found], rows, labels, scheme)
     assert again.value == parted.split()
     assert again.probabilities == [0.5, 0.5, 0.25, 0.25, 0.125, 0.125, 0.125]
-    assert parts_of_words(rows).tolist() == [2, 2, 3]
 
 
 @pytest.fixture(scope="module")
@@ -67,4 +67,36 @@ def test_they_are_encoded_as_without_entities(tokenizer: Tokenizer, rows: list[t
     assert expected.rows is not None
     assert np.array_equal(features.rows.values, expected.rows.values)
     assert len(features.labels["labels"].values) == sum(map(len, unknown.columns["tokens"]))
-    assert parts_of_words(known).sum() == sum(map(len, known.columns["tokens"]))
+
+
+def fitted(scheme: str | None = None, **columns: list) -> tuple[TokenClassificationTask, Examples]:
+    recipe = filled(TokenClassification(scheme=scheme))
+    rows = Examples(columns, "x", range(len(columns["text"])))
+    task = Task.fit(recipe, rows)
+    return task, task.examples(rows, labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "text", "spans", "labels"),
+    [  # where a word is cut, another tag begins an entity, or is all of it
+        ("iobes", "x-New York", [[2, 10, "LOC"]], ("O", "S-LOC")),
+        ("iob1", "Ann-Li Smith", [[0, 3, "PER"], [4, 12, "PER"]], ("O", "B-PER", "I-PER")),
+    ],
+)
+def test_the_tags_of_whole_words_are_learned(tokenizer: Tokenizer, scheme: str, text: str, spans: list, labels: tuple) -> None:
+    task, examples = fitted(scheme, text=[text, "here it is"], entities=[spans, []])
+    assert task.labels == labels
+    encoding = task.encode(examples, tokenizer)
+    assert not any("not seen in training" in count.what for count in encoding.counts)
+    assert (encoding.features.labels["labels"].values >= 0).all()
+
+
+def test_words_are_judged_as_they_are_read(tokenizer: Tokenizer) -> None:
+    """A model that is sure of what it was taught makes no likely errors."""
+    task, examples = fitted(text=["Bank-led pre-Nord Bank"], entities=[[[0, 4, "ORG"], [13, 22, "ORG"]]])
+    features = task.encode(examples, tokenizer).features
+    logits = [
+        np.eye(len(task.labels))[targets] * 9 for targets in map(features.labels["labels"].__getitem__, range(len(features)))
+    ]
+    judged = task.judge({"logits": logits}, features, examples)["tag"]
+    assert judged.given == [task.labels[number] for number in judged.probabilities.argmax(1)] == ["B-ORG", "O", "B-ORG"]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.config import filled
-from bertkit.errors import DataError, UsageError, listed, plural, visible
+from bertkit.errors import DataError, UsageError, listed, plural, quoted
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
@@ -174,7 +174,8 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
                     finding = replace(finding, severity="note", what=f"{split}: cannot be scored: {error.what}", hint=None)
                 if finding not in refused[split]:
                     refused[split].append(finding)
-                if labelled and not isinstance(recipe, TextClassification):  # which lists its rows without text itself
+                lists_own = isinstance(recipe, TextClassification)  # its rows without text
+                if labelled and finding.severity == "error" and not lists_own:
                     refused[split] += _others_refused(recipe, split, split_rows)
     for split, examples in examples_of.items():
         remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks.summed()))
@@ -272,14 +273,14 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
                 else "add such rows to training"
             )
             severity = "error" if _are_refused(recipe, only, known) else "warning"
-            yield Finding(severity, f"{split}: labels missing from {training}: {listed([*map(visible, only)], 12)}", hint=hint)
+            yield Finding(severity, f"{split}: labels missing from {training}: {listed([*map(quoted, only)], 12)}", hint=hint)
         if split != training and (never := sorted(set(known) - set(counts))) and counts:
-            names = listed([*map(visible, never)], 12)
+            names = listed([*map(quoted, never)], 12)
             yield Finding("note", f"{split}: no row has {names}: its scores do not cover them")
 
 
 def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:
-    rare = [f"{visible(name)} ({count})" for name, count in sorted(known.items(), key=lambda item: item[1]) if count < _RARE]
+    rare = [f"{quoted(name)} ({count})" for name, count in sorted(known.items(), key=lambda item: item[1]) if count < _RARE]
     if rare:
         weighted = isinstance(recipe, ClassLossRecipe) and recipe.other_loss is None
         hint = "add rows, merge labels, or try --class-weights balanced" if weighted else "add rows, or merge labels"
@@ -287,7 +288,7 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
         yield Finding("warning", what, hint=hint)
     name, most = known.most_common(1)[0]
     if most > 0.9 * known.total() and len(known) > 1:
-        share = f"{most / known.total():.1%} of labels are {visible(name)}"
+        share = f"{most / known.total():.1%} of labels are {quoted(name)}"
         yield Finding("note", f"{training}: {share}: accuracy says little; watch F1 of the others")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
+from bertkit.tasks.token_classification.whole_words import whole_words
 
 RUNS, RANKED, FOUND = "folds", "label_errors.csv", "label_errors.json"
 OUTPUT = Kind.repeatable("check of labels", rf"{RUNS}|label_errors\.(csv|json)|shares|learning_curve\.json")
@@ -38,9 +40,12 @@ WORST = 100  # rows in label_errors.json
 
 
 class Fold(NamedTuple):
-    """The rows that a fold's model was not trained on, with labels by name, and its judgements. truth: as text."""
+    """The rows that a fold's model was not trained on, with labels by name, and its judgements. words: of tags, as the model
+    reads them. truth: as text.
+    """
 
     examples: Examples
+    words: Sequence[list[str]] | None
     texts: Sequence[tuple[str, ...]]
     truth: Sequence[str]
     judged: dict[str, Judged]
@@ -103,7 +108,7 @@ def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, outp
         content = table.begin() + table.write(rows)
         if not (path := output_dir / RANKED).is_file():
             write_files(output_dir, {RANKED: lambda aside: aside.write_bytes(content)})
-        elif path.read_bytes() != content:
+        elif path.read_bytes().removeprefix(BOM_UTF8) != content.removeprefix(BOM_UTF8):
             progress.note(f"{path} has been changed since and is kept; remove it to have it written again")
         write_files(output_dir, {FOUND: json_text(found)})
     return found
@@ -119,7 +124,8 @@ def _judge(recipe: Recipe, run: Path, read: dict[str, Examples], processes: Proc
     with progress.bar(f"judge {run.name}", len(split.features)) as bar:
         judged = predictor.judge(split, bar)
     truth = [task.format_truth(each, examples, row) for row, each in enumerate(task.truth(examples))]
-    return Fold(examples, [*task.recipe.texts_of(examples)], truth, judged)
+    words = whole_words(examples, (), None).columns.get("tokens")
+    return Fold(examples, words, [*task.recipe.texts_of(examples)], truth, judged)
 
 
 def _ranked(folds: Sequence[Fold]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -151,14 +157,13 @@ def _ranked(folds: Sequence[Fold]) -> tuple[list[dict[str, Any]], dict[str, Any]
 
 def _told(fold: Fold, row: int, found: Any, *, several: bool) -> dict[str, Any]:
     """A row of the table. found: one of `Verdicts`, of the row's worst label. several: whether rows have several labels."""
-    words = fold.examples.columns.get("tokens")
     other = found.suggested != found.given
     return {
         "file": relative(fold.examples.source),
         "row": fold.examples.lines[row],
         **dict(zip(("text", "text_pair"), fold.texts[row], strict=False)),
         **({"labels": fold.truth[row]} if several else {}),
-        **({"word": words[row][found.places], "place": found.places + 1} if words else {}),
+        **({"word": fold.words[row][found.places], "place": found.places + 1} if fold.words else {}),
         "given": found.given,
         "suggested": found.suggested if other else "",
         "score": round(found.scores, 6),

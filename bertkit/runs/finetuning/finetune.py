@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bertkit import progress
 from bertkit.config import TrainConfig, filled
-from bertkit.errors import UserError, listed, plural, visible
+from bertkit.errors import UserError, listed, plural, quoted
 from bertkit.metrics.bootstrap import RESAMPLES
 from bertkit.metrics.classification import METRICS, check_metrics
 from bertkit.model.bert import initialize
@@ -352,7 +352,7 @@ def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
         for part in (training, held_out)
     )
     if missing := sorted(labels - held_out_labels):
-        progress.note(f"held out: no row has {listed([*map(visible, missing)], 12)}: the scores do not cover them")
+        progress.note(f"held out: no row has {listed([*map(quoted, missing)], 12)}: the scores do not cover them")
 
 
 def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]], config: TrainConfig) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -76,7 +77,7 @@ def finetune_series(
         plan["data"] = {"sha256": hash_of_all(data)}
     plan = json.loads(json.dumps(plan))
     if series.own_rows:
-        _check_rows(series, recipe, count, read)
+        _check_rows(series, recipe, count, read, partial(Task.fit, config=pretrained.config, fresh_head=fresh_head))
     with replaced(folder_of_runs, accelerator):
         finished = _finished(series, output_dir, plan, recipe, count)
         runs: dict[int, dict[str, Any]] = {}
@@ -123,13 +124,15 @@ def _begun(series: Series, folder: Path) -> dict[str, Any]:
     return next((run for run in runs if run is not None), {})
 
 
-def _check_rows(series: Series, recipe: Recipe, count: int, read: dict[str, Examples]) -> None:
+def _check_rows(
+    series: Series, recipe: Recipe, count: int, read: dict[str, Examples], fit: Callable[[Recipe, Examples], Task]
+) -> None:
     """Raise DataError, before the first run, for rows that a later one would refuse, such as a label of one fold alone."""
     for number in range(1, count + 1):
         own = series.run(recipe, number, count).resolved()
         data = read_splits(own, read=read)
         assert data.training is not None
-        task = Task.fit(own, data.training)
+        task = fit(own, data.training)
         for rows in data.rows.values():
             task.examples(rows, labelled=True)
 

@@ -21,7 +21,7 @@ from bertkit.model.directory import files_beside_weights
 from bertkit.model.heads import BertForTokenClassification
 from bertkit.model.onnx import SHAPES, Graph, largest_difference, quantize, require_packages, write_graph
 from bertkit.model.padded import Padded
-from bertkit.readers import Examples
+from bertkit.readers import Examples, join_blocks
 from bertkit.readers.formats import LINES, read_file
 from bertkit.runs.inference.language_model import LanguageModelPredictor, is_language_model
 from bertkit.runs.inference.predictor import Predictor, TaskPredictor
@@ -128,7 +128,7 @@ def _rows(target: Opened, texts: str | None) -> Rows:
     if texts is None:
         return Rows(_spread(_read(target, target.task.recipe.train_split, labelled=False)), _dev_rows(target))
     recipe = target.task.recipe.with_file(texts, (), target.written).resolved()
-    given = target.task.examples(recipe.read_file(texts), labelled=False)
+    given = target.task.examples(join_blocks(recipe.read_blocks(texts, labelled=False)), labelled=False)
     report_remarks(given.remarks)
     dev = None
     if target.run:

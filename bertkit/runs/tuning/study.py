@@ -91,7 +91,7 @@ def tune(
     output = OutputFolder.prepare(output_dir, TUNING, resume=True, overwrite=overwrite, reads=reads)
     data = read_splits(resolved, (*resolved.splits, split))
     assert data.training is not None
-    task = Task.fit(resolved, data.training)
+    task = Task.fit(resolved, data.training, pretrained.config, fresh_head=fresh_head)
     for rows in data.rows.values():  # so that bad rows are refused now
         task.examples(rows, labelled=True)
     prunes = space.points is None if prunes is None else prunes

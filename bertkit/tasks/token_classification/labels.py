@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -16,7 +17,17 @@ from bertkit.readers import Examples, Remarks
 from bertkit.tasks.labels import labels_of_model, refuse_other_spellings, refuse_repeated
 from bertkit.tasks.token_classification.faults import warn_of_strays
 from bertkit.tasks.token_classification.recipe import TokenClassification
-from bertkit.tasks.token_classification.tags import as_chunk_tags, detect_scheme
+from bertkit.tasks.token_classification.sentences import with_tags
+from bertkit.tasks.token_classification.tags import (
+    as_chunk_tags,
+    canonical,
+    convert,
+    count_illegal,
+    detect_scheme,
+    respell,
+    scheme_of,
+)
+from bertkit.tasks.token_classification.whole_words import whole_words
 
 
 def settle_labels(
@@ -41,7 +52,7 @@ def settle_labels(
     return labels
 
 
-def find_scheme(recipe: TokenClassification, examples: Examples) -> tuple[str | None, Remarks]:
+def _find_scheme(recipe: TokenClassification, examples: Examples) -> tuple[str | None, Remarks]:
     """The scheme that the user asks for, or that of the data. Raises UsageError for one of tags that are no chunk tags."""
     found = detect_scheme(examples.columns["tags"])
     if found is not None:
@@ -53,6 +64,31 @@ def find_scheme(recipe: TokenClassification, examples: Examples) -> tuple[str | 
         raise UsageError(f"{asked} is for chunk tags such as B-PER; the data has {tag!r}")
     warning = warn_of_strays(examples)
     return None, Remarks(warnings=(warning,) if warning else ())
+
+
+def settle_tags(
+    recipe: TokenClassification, examples: Examples, config: BertConfig | None
+) -> tuple[Sequence[list[str]], str | None, tuple[str, ...] | None, Remarks]:
+    """The tags to learn, of whole words; their scheme; and the labels of --labels, if given, in the same form.
+
+    config: of the model whose head is kept, if any: the tags are in its scheme and letters, unless --scheme says otherwise.
+    """
+    tags, form = in_form_of(config, examples.columns["tags"])
+    given = recipe.labels and tuple(in_form_of(config, [recipe.labels])[0][0])
+    known = given or (labels_of_model(config) if config is not None else ())
+    asked = recipe.scheme
+    if config is not None and asked is None and detect_scheme(tags) is not None:
+        asked = scheme_of(known)
+    scheme, remarks = _find_scheme(replace(recipe, scheme=asked), with_tags(examples, tags))
+    if scheme is not None:
+        if scheme != detect_scheme(tags) and count_illegal(tags, scheme):
+            tags = [convert(row, scheme) for row in tags]
+        if known:
+            tags = respell(tags, known)
+        elif recipe.scheme is not None:
+            tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
+    whole = whole_words(with_tags(examples, tags), known, scheme).columns["tags"]
+    return whole, scheme, given, Remarks((form,) if form is not None else ()) + remarks
 
 
 def in_form_of(config: BertConfig | None, sentences: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]:

@@ -286,6 +286,11 @@ def _parts(entity: Mapping[str, Any]) -> list[Any]:
     ]
 
 
+def with_tags(examples: Examples, tags: Sequence[list[str]]) -> Examples:
+    """The same sentences with these tags."""
+    return replace(examples, columns=examples.columns | {"tags": tags})
+
+
 def usual_cut(examples: Examples) -> str | None:
     """How plain text is cut into the words of these sentences: "jieba" where Chinese words have several characters."""
     if "places" in examples.columns:  # plain text, already cut

@@ -113,8 +113,10 @@ def as_chunk_tags(sentences: Sequence[Sequence[str]], types: Collection[str] = (
     return kept, None
 
 
-def scheme_of(labels: Sequence[str]) -> str:
-    """The scheme that a model's labels allow, without data."""
+def scheme_of(labels: Sequence[str]) -> str | None:
+    """The scheme that a model's labels allow, without data; None if any is no chunk tag, or there are none."""
+    if not labels or any(_parse(label) is None for label in labels):
+        return None
     prefixes = {label.partition("-")[0] for label in labels}
     if prefixes & {"E", "S", "L", "U"}:
         return "iobes"

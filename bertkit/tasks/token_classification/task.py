@@ -33,14 +33,13 @@ from bertkit.tasks.task import Encoding, Logits, Scorer
 from bertkit.tasks.token_classification.baselines import baseline_tags
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows
 from bertkit.tasks.token_classification.features import decode_intents, encode_words
-from bertkit.tasks.token_classification.labels import find_scheme, in_form_of, number_all, number_names, settle_labels
+from bertkit.tasks.token_classification.labels import in_form_of, number_all, number_names, settle_labels, settle_tags
 from bertkit.tasks.token_classification.output import as_conll, as_conllu, as_row, as_text, column_to_write, marked, row_columns
 from bertkit.tasks.token_classification.recipe import TokenClassification
 from bertkit.tasks.token_classification.scores import Intents, Tagged, describe_types, tag_scorer
-from bertkit.tasks.token_classification.sentences import usual_cut
+from bertkit.tasks.token_classification.sentences import usual_cut, with_tags
 from bertkit.tasks.token_classification.tags import (
     as_chunk_tags,
-    canonical,
     convert,
     count_illegal,
     detect_scheme,
@@ -51,7 +50,7 @@ from bertkit.tasks.token_classification.tags import (
     transitions,
     viterbi,
 )
-from bertkit.tasks.token_classification.whole_words import cut_again, parts_of_words, whole_words
+from bertkit.tasks.token_classification.whole_words import WHOLE, cut_again, whole_words
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -90,18 +89,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
     def fit_examples(
         cls, recipe: TokenClassification, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]
     ) -> TokenClassificationTask:
-        tags, form = in_form_of(config, examples.columns["tags"])
-        given = recipe.labels and tuple(in_form_of(config, [recipe.labels])[0][0])
-        scheme, remarks = find_scheme(recipe, replace(examples, columns=examples.columns | {"tags": tags}))
-        if form is not None:
-            remarks = Remarks((form,)) + remarks
-        if scheme is not None:
-            if scheme != detect_scheme(tags) and count_illegal(tags, scheme):
-                tags = [convert(row, scheme) for row in tags]
-            if given is not None:
-                tags = respell(tags, given)
-            elif recipe.scheme is not None:
-                tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
+        tags, scheme, given, remarks = settle_tags(recipe, examples, config)
         labels, warning, weights = settle_labels(tags, given, scheme, examples), None, None
         if config is not None:
             labels, warning = in_model_order(labels, config, some=given is None)
@@ -110,11 +98,10 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             weights = class_weights(recipe.class_weights, numbers, labels)
         intents = tuple(sorted(set(examples.columns["intent"]))) if recipe.intent else ()
         if intents and config is not None:
-            known = tuple(block["intents"])
-            if set(known) != set(intents):
-                what = f"the model's intents are {listed(known, 12)}; the data's are {listed(intents, 12)}"
+            if not set(intents) <= set(block["intents"]):
+                what = f"the model's intents are {listed(block['intents'], 12)}; the data's are {listed(intents, 12)}"
                 raise ModelError(what, hint=FRESH_HEAD)
-            intents = known
+            intents = tuple(block["intents"])
         remarks += Remarks(warnings=(*warn_of_spellings(labels), *([warning] if warning else [])))
         column = examples.own_name("tags")
         return cls(
@@ -132,7 +119,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         cls, recipe: TokenClassification, config: BertConfig, block: Mapping[str, Any], where: str
     ) -> TokenClassificationTask:
         names, warning = (known := labels_of_model(config)), None
-        scheme = scheme_of(names) if detect_scheme([[name] for name in names]) else None
+        scheme = scheme_of(names)
         if recipe.scheme is not None and scheme is not None and "iobes" in (scheme, recipe.scheme) and scheme != recipe.scheme:
             raise UsageError(f"--scheme is {recipe.scheme}; the model's labels follow {scheme}", where=where)
         if recipe.constrained and scheme is None:
@@ -200,7 +187,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         if found != self.scheme and count_illegal(tags, self.scheme):
             tags = [convert(row, self.scheme) for row in tags]
             remarks += Remarks((f"tags converted from {found} to {self.scheme}",))
-        return replace(examples, columns=examples.columns | {"tags": respell(tags, self.labels)}, remarks=remarks)
+        return replace(with_tags(examples, respell(tags, self.labels)), remarks=remarks)
 
     def check(self, examples: Examples) -> Iterator[Finding]:
         return find_faults(examples)
@@ -265,7 +252,8 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             outputs = {name: [*map(mean_logits, zip(*(each[name] for each in models), strict=True))] for name in names}
         labels = np.array(self.labels, dtype=object)
         skip = 1 if self.intents else 0
-        bounds = offsets_of(np.array([*map(len, self._whole(examples).columns["tokens"])], dtype=np.int64))
+        words = examples.columns.get(WHOLE, examples.columns["tokens"])
+        bounds = offsets_of(np.array([*map(len, words)], dtype=np.int64))
         log_probabilities = self._log_probabilities(outputs)
         best = log_probabilities.argmax(axis=1)
         if outputs.get("path"):  # a CRF's best sequence; its logits are marginals already
@@ -294,8 +282,8 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return log_softmax(np.concatenate(logits))
 
     def judge(self, outputs: Logits, features: Features, examples: Examples) -> dict[str, Judged]:
-        probabilities = np.repeat(np.exp(self._log_probabilities(outputs)), parts_of_words(examples), axis=0)
-        return {"tag": Judged.of(self.labels, examples.columns["tags"], probabilities)}
+        tags = self._whole(examples).columns["tags"]
+        return {"tag": Judged.of(self.labels, tags, np.exp(self._log_probabilities(outputs)))}
 
     def outputs_named(self) -> tuple[Any, ...]:
         return self.labels, self.intents
@@ -364,7 +352,8 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
     def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
         """Each type of chunk; where there is no scheme each tag, and confusions."""
         if self.scheme is not None:
-            return [table for table in [describe_types(*self._tags(predictions, truth))] if table.rows]
+            by_type = describe_types(*self._tags(predictions, truth))
+            return [by_type] if by_type.rows else []
         numbered = number_all(self.labels, *self._tags(predictions, truth))
         never = never_predicted(*numbered)
         return [

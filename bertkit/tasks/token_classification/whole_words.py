@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertkit.readers import Examples
 from bertkit.tasks.presentation import Prediction
@@ -52,14 +51,6 @@ def cut_again(
         each if len(parts) == len(whole) else _parted(each, _firsts(parts, whole), len(parts), labels, scheme)
         for each, parts, whole in rows
     ]
-
-
-def parts_of_words(examples: Examples) -> NDArray[np.integer] | int:
-    """(W,) how many parts each whole word has, over all rows; 1 where entities cut no words."""
-    if WHOLE not in examples.columns:
-        return 1
-    rows = zip(examples.columns["places"], examples.columns[WHOLE], strict=True)
-    return np.concatenate([np.diff([*_firsts(parts, whole), len(parts)]) for parts, whole in rows])
 
 
 def _firsts(parts: Sequence[tuple[int, int]], whole: Sequence[tuple[int, int]]) -> list[int]:
