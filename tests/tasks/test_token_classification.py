@@ -478,7 +478,7 @@ def test_parts_of_speech_have_accuracy_and_no_entities(write: Write) -> None:
     assert "entities" not in row
     assert [row["text"][start:end] for start, end in row["offsets"]] == row["tokens"] == words_in(TRAIN)[0]
     shown = task.format_prediction(prediction, splits["train"], 0).plain
-    assert shown == "".join(f"{word}/{tag} 0.50  " for word, tag in zip(row["tokens"], tags[0], strict=True))
+    assert shown == "  ".join(f"{word}/{tag} 0.50" for word, tag in zip(row["tokens"], tags[0], strict=True))
 
 
 def test_a_stray_tag_that_hides_the_scheme_is_reported(write: Write) -> None:
@@ -642,8 +642,10 @@ def test_a_wrong_intent_is_an_error() -> None:
     for task, errors in ((task_of(intents=("ask", "tell")), [1, 2]), (task_of(), [0, 1])):
         truth = task.truth(rows)
         assert [task.error(*pair) for pair in zip(found, truth, strict=True)] == errors
-        shown = ["a (ask)", "b[B-X] (tell)"] if task.intents else ["a", "b[B-X]"]
-        assert [task.format_truth(known, rows, row) for row, known in enumerate(truth)] == shown
+        for scheme, shown in ((None, ["a/O", "b/B-X"]), ("iob2", ["a", "[X b]"])):
+            shown = [f"{text}  ({known.intent})" if task.intents else text for text, known in zip(shown, truth, strict=True)]
+            said = replace(task, scheme=scheme)
+            assert [said.format_truth(known, rows, row) for row, known in enumerate(truth)] == shown
 
 
 def test_the_labels_of_a_row_are_its_tags_and_its_intent() -> None:
@@ -1044,7 +1046,7 @@ def test_words_that_a_recipe_changed_come_back_as_they_were() -> None:
 
 def test_an_intent_is_shown_with_or_without_chunks() -> None:
     examples = Examples({"tokens": [["go"]]}, "x", [1])
-    for chunks, tags, shown in ((True, ["O"], "go  (ask)"), (False, ["V"], "go/V 1.00    (ask)")):
+    for chunks, tags, shown in ((True, ["O"], "go  (ask)"), (False, ["V"], "go/V 1.00  (ask)")):
         prediction = Prediction(tags, probabilities=[1.0], details={"intent": "ask"})
         assert as_text(prediction, examples, 0, chunks=chunks).plain == shown
 

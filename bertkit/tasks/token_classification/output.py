@@ -31,12 +31,14 @@ class _Chunk(NamedTuple):
     start: int
     end: int
     label: str
-    probability: float
+    probability: float | None  # of the least certain word; None for what is no prediction
 
 
 def _chunks(prediction: Prediction, places: Sequence[tuple[int, int]]) -> list[_Chunk]:
     return [
-        _Chunk(places[first][0], places[end - 1][1], kind, min(prediction.probabilities[first:end]))
+        _Chunk(
+            places[first][0], places[end - 1][1], kind, prediction.probabilities and min(prediction.probabilities[first:end])
+        )
         for first, end, kind in spans_of(prediction.value)
     ]
 
@@ -133,23 +135,31 @@ def _fitting_words(examples: Examples, row: int) -> list[str]:
 
 
 def as_text(prediction: Prediction, examples: Examples, row: int, *, chunks: bool) -> Text:
-    """The text with its chunks in brackets and colour, "[PER Grace 0.98] paid"; without chunks "Grace/PROPN 0.98"."""
+    """The text with its chunks in brackets and colour, "[PER Grace 0.98] paid"; without chunks "Grace/PROPN 0.98". Tags without
+    probabilities are shown without numbers.
+    """
     words, line = _words(examples, row), Text()
     if not chunks:
-        for word, tag, probability in zip(words, prediction.value, prediction.probabilities, strict=True):
-            line += plain(word) + Text(f"/{tag} {probability:.2f}  ", style="dim")
+        probabilities = prediction.probabilities or [None] * len(words)
+        for word, tag, probability in zip(words, prediction.value, probabilities, strict=True):
+            line += plain(word) + Text(f"/{tag}{_number(probability)}  ", style="dim")
     else:
         text, places = _text_of(examples, row)
         done = 0
         for start, end, label, probability in _chunks(prediction, places):
             colour = _COLOURS[sum(map(ord, label)) % len(_COLOURS)]
             line += plain(text[done:start]) + Text(f"[{label} ", style=colour)
-            line += Text(plain(text[start:end]).plain, style=f"bold {colour}") + Text(f" {probability:.2f}]", style=colour)
+            line += Text(plain(text[start:end]).plain, style=f"bold {colour}") + Text(f"{_number(probability)}]", style=colour)
             done = end
         line += plain(text[done:])
+    line.rstrip()
     if prediction.details.get("intent"):
         line += Text(f"  ({prediction.details['intent']})", style="bold")
     return line
+
+
+def _number(probability: float | None) -> str:
+    return "" if probability is None else f" {probability:.2f}"
 
 
 def marked(tags: Sequence[str], intent: str | None, examples: Examples, row: int, *, chunks: bool) -> list[Piece]:

@@ -378,9 +378,8 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return self.row(prediction, examples, row) | gold
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
-        pairs = zip(examples.columns["tokens"][row], truth.tags, strict=True)
-        words = [f"{word}[{tag}]" if tag != "O" else word for word, tag in pairs]
-        return " ".join([*words, *([f"({truth.intent})"] if truth.intent else [])])
+        tagged = Prediction(truth.tags, details={"intent": truth.intent})
+        return as_text(tagged, examples, row, chunks=self.scheme is not None).plain
 
     def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
         sides = {"expected": truth, "predicted": Tagged(prediction.value, prediction.details.get("intent"))}
