@@ -172,6 +172,7 @@ def accuracy_after_training(train: Path, output_dir: Path) -> float:
     return json.loads((output_dir / "run.json").read_text(encoding="utf-8"))["last"]["scores"]["validation/accuracy"]
 
 
+@pytest.mark.slow
 def test_true_labels_beat_bag_of_words_and_shuffled_ones_fall_to_the_majority(minilm: Path, tmp_path: Path) -> None:
     texts, teams = read("train")
     to_beat = baselines_of_data(load_recipe("helpdesk").resolved(), "validation")

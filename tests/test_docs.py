@@ -202,8 +202,8 @@ def small(command: list[str]) -> list[str]:
         if command[1] == "mrpc" and "--data" not in command:
             command += ["--data", "glue/MRPC"]
     if command[0] == "tune":
-        few = [] if "--find-learning-rate" in command else ["--trials", "2"]
-        command = [*command, *few, "--seeds", "2", "--max-length", "32"]
+        few = [] if "--find-learning-rate" in command else ["--trials", "2", "--seeds", "2"]
+        command = [*command, *few, "--max-length", "32"]
     if command[0] == "pretrain":
         command = [{"small": "tiny", "base": "tiny"}.get(word, word) for word in command]
         if "--hours" in command:

@@ -117,6 +117,7 @@ def steps_done(run: Path) -> list[int]:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_a_job_that_is_signalled_is_requeued_and_ends_as_one_that_is_not(place: Path) -> None:
     requeue = [f"requeue {os.getpid()}"]
     whole = Job(place, *COMMAND.split(), "whole")

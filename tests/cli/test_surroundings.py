@@ -97,7 +97,11 @@ def test_a_broken_pipe_that_is_not_an_output_is_no_success(run_bertkit, monkeypa
 
 
 @pytest.mark.parametrize(
-    "environment", [{"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
+    "environment",
+    [
+        pytest.param({"PYTHONIOENCODING": "latin-1"}, marks=pytest.mark.slow),
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
 )
 def test_terminals_without_unicode(shell, environment: dict[str, str]) -> None:
     ran = shell("bertkit check unicode.csv", **environment)

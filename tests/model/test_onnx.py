@@ -26,7 +26,10 @@ def graph_of(head: Head, path: Path) -> Graph:
     return Graph(path, head)
 
 
-@pytest.mark.parametrize("name", ["classes-pooled", "classes-cls-last4", "classes-max", "decoder", "masks-pairs"])
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("classes-cls-last4", "classes-max")]
+
+
+@pytest.mark.parametrize("name", ["classes-pooled", "decoder", "masks-pairs", *OTHERS])
 def test_the_logits_are_those_of_the_head(name: str, tmp_path: Path) -> None:
     assert largest_difference(graph_of(HEADS[name](), tmp_path / "model.onnx")) <= TOLERANCE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
 import re
@@ -455,8 +456,13 @@ def test_by_keyboard_alone(page: Page) -> None:
     expect(page.locator("[name=text]")).to_have_value(re.compile("lamp"))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", SIZES)
+SLOW = {(360, "dark"), (1280, "light")}
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [pytest.param(*each, marks=[pytest.mark.slow] * (each in SLOW)) for each in itertools.product(SIZES, ("light", "dark"))],
+)
 def test_every_family_in_every_size(browser: Browser, url: str, width: int, scheme: Any, tmp_path: Path) -> None:
     """Nothing is wider than the window, and axe-core finds nothing serious, before and after an example and its explanation."""
     folder = Path(os.environ.get("BERTKIT_SCREENSHOTS", tmp_path))
