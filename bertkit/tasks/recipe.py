@@ -238,7 +238,7 @@ class Recipe(ABC):
         self, path: str | Path, *, columns: tuple[str, ...] | None = None, labelled: bool = True
     ) -> Iterator[Examples]:
         """The rows of a file in one of this family's formats, block by block. columns: the names of those without a header.
-        labelled: as in `readers.formats.read_blocks`.
+        labelled: whether rows that annotators skipped or rejected are left out.
         """
         return read_blocks(
             path,

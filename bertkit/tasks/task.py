@@ -238,6 +238,10 @@ class Task(Presents):
         """What the outputs of the model stand for."""
         return self.labels
 
+    def words_judged(self, examples: Examples) -> Sequence[list[str]] | None:
+        """The words of each example, where `judge` has a label for each of them; None where it has none."""
+        return None
+
     def judge(self, outputs: Logits, features: Features, examples: Examples) -> dict[str, Judged]:
         """Labels beside the probabilities of each, by what they are labels of; of families that have classes."""
         raise NotImplementedError(self.family)

@@ -32,7 +32,6 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
-from bertkit.tasks.token_classification.whole_words import whole_words
 
 RUNS, RANKED, FOUND = "folds", "label_errors.csv", "label_errors.json"
 OUTPUT = Kind.repeatable("check of labels", rf"{RUNS}|label_errors\.(csv|json)|shares|learning_curve\.json")
@@ -124,8 +123,7 @@ def _judge(recipe: Recipe, run: Path, read: dict[str, Examples], processes: Proc
     with progress.bar(f"judge {run.name}", len(split.features)) as bar:
         judged = predictor.judge(split, bar)
     truth = [task.format_truth(each, examples, row) for row, each in enumerate(task.truth(examples))]
-    words = whole_words(examples, (), None).columns.get("tokens")
-    return Fold(examples, words, [*task.recipe.texts_of(examples)], truth, judged)
+    return Fold(examples, task.words_judged(examples), [*task.recipe.texts_of(examples)], truth, judged)
 
 
 def _ranked(folds: Sequence[Fold]) -> tuple[list[dict[str, Any]], dict[str, Any]]:

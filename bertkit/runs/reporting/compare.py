@@ -24,7 +24,6 @@ from bertkit.runs.inference.scores import Predicted, evaluate_target
 from bertkit.runs.run_file import default_settings, flat, require_run
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import open_target
-from bertkit.tasks.token_classification.whole_words import WHOLE
 
 HELD_OUT = "validation"  # the split that differs from fold to fold
 _COMPARED = ("recipe", "training", "model")
@@ -180,7 +179,7 @@ def refuse_other_rows(examples: Examples, first: Examples, split: str, *, name: 
     """Raise UsageError for a run that was evaluated on other rows than the first one."""
     columns = dict.fromkeys((*first.columns, *examples.columns))
     differ = [column for column in columns if examples.columns.get(column) != first.columns.get(column)]
-    if others := dict.fromkeys(examples.own_name(column) for column in differ if column not in ("places", WHOLE)):
+    if others := dict.fromkeys(map(examples.own_name, differ)):
         what = f"the {split} rows differ from those of {first_name} in these columns: {', '.join(others)}"
         hint = "compare runs with the same data and split, folds only with folds; or choose rows that all have: --split test"
         raise UsageError(what, where=name, hint=hint)

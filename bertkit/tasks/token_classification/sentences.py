@@ -86,6 +86,8 @@ def standard_columns(
         kind = "texts, which are split into words" if "places" in columns else "words"
         remarks += Remarks((f"read as {kind}",))
     own = examples.own_names | {role: by_role[role] for role in ("tokens", "text") if role in by_role}
+    if "places" in columns:  # of words that are read out of the text
+        own |= dict.fromkeys(("places", WHOLE), by_role["text"])
     return replace(examples, columns=columns, label_names={}, own_names=own, remarks=examples.remarks + remarks)
 
 

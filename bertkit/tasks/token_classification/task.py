@@ -281,6 +281,9 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         logits = [np.zeros((0, len(self.labels))), *(rows[skip:] for rows in outputs.get("logits", ()))]
         return log_softmax(np.concatenate(logits))
 
+    def words_judged(self, examples: Examples) -> Sequence[list[str]]:
+        return self._whole(examples).columns["tokens"]
+
     def judge(self, outputs: Logits, features: Features, examples: Examples) -> dict[str, Judged]:
         tags = self._whole(examples).columns["tags"]
         return {"tag": Judged.of(self.labels, tags, np.exp(self._log_probabilities(outputs)))}
