@@ -4,9 +4,9 @@
     python scripts/budget_results.py --seeds 1                the first seed alone; the next call goes on with the second
     python scripts/budget_results.py --minutes 2 --seeds 2    a rehearsal: results/budget.json stays as it is
 
-First the rows take turns to plan how many steps fit into the time, which needs twenty minutes of a quiet machine. Then each
-seed makes those steps with the baseline and all levers, at whatever speed, on whatever machine. A lever stands on top of those
-before it that are in the preset. results/budget.json is written after each run; those in it are not made again, and a run that
+First the rows take short turns to plan how many steps fit into the time, for twenty minutes. Then each seed makes those steps
+with the baseline and all levers, at whatever speed, on whatever machine. A lever stands on top of those before it that are in
+the preset. results/budget.json is written after each run; those in it are not made again, and a run that
 was stopped resumes. Run it by `make budget`.
 """
 
@@ -17,10 +17,9 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import markdown
@@ -29,10 +28,13 @@ from command_lines import execute
 from entries import BUDGET as NAME
 from provenance import ROOT, provenance, write_result
 from scipy.stats import ttest_1samp
-from turns import bertkit_command, take_turns
+from turns import take_turns
+from typer.testing import CliRunner
 
+from bertkit.cli.commands import app
 from bertkit.config import PRETRAINING_PRESETS
 from bertkit.files import write_json
+from bertkit.runs.pretraining import rehearsal
 
 Planned = Mapping[str, Any]  # steps, and precision: of a row
 BASELINE = "batch_size=64 learning_rate=1e-3 warmup_ratio=0.1 dropout=0"  # of the README's model
@@ -49,7 +51,8 @@ LEVERS = {  # in the table's words -> options
 FOLDER = "runs/results/budget"
 CORPUS = f"{pretraining.FOLDER}/corpus"
 MINUTES = 15  # of a run that counts
-PLANS = 5  # of each row's steps
+PLANS = 12  # of each row
+PLANNED_BY = 8  # steps that each plan times: about ten seconds
 MEASURES = ("loss", "commit", "machine")  # of each run
 SEED = 42  # of the held-out sequences and their masks
 HEADER = ["", "options", "masked loss, nats", "gain, nats", "95% interval", "gain, percent", "steps", "seeds", "in the preset"]
@@ -96,13 +99,22 @@ def _state(minutes: float) -> Path:
 
 
 def plan_rows(minutes: float, known: Mapping[str, Planned]) -> dict[str, Planned]:
-    """How each row is trained, by its options: so many steps as fit into the time, the most of PLANS in turn. What else a
-    machine does makes steps slower, never faster.
+    """How each row is trained, by its options. The number of steps is the baseline's, times the median over PLANS rounds of how
+    many more steps the row was planned than the baseline: whatever else the machine does, it does to both sides of a round.
     """
     missing = [stage for stage, options in stages().items() if options not in known]
-    turns = take_turns(lambda stage, _: plan(stage, minutes), missing, PLANS, {"steps": None, "precision": None}, _said)
+    if not missing:
+        return {**known}
+    order = [*dict.fromkeys(["baseline", *missing])]
+    turns = take_turns(lambda stage, _: plan(stage, minutes), order, PLANS, {"steps": None, "precision": None}, _said)
+    baseline = turns["baseline"]["steps"]
+    steps = known[BASELINE]["steps"] if BASELINE in known else median(baseline)
     made = {
-        stages()[stage]: {"steps": max(found["steps"]), "precision": found["precision"][0]} for stage, found in turns.items()
+        stages()[stage]: {
+            "steps": round(steps * median(row / of for row, of in zip(turns[stage]["steps"], baseline, strict=True))),
+            "precision": turns[stage]["precision"][0],
+        }
+        for stage in missing
     }
     return {**known, **made}
 
@@ -112,10 +124,12 @@ def _said(number: int, stage: str, values: Mapping[str, Any]) -> None:
 
 
 def plan(stage: str, minutes: float) -> Planned:
-    """How `--hours` would train a row, by the time that some steps take now."""
-    line = [*bertkit_command(), *words_of(stage), "--hours", f"{minutes / 60:.4g}", "--dry-run"]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
-    ((steps, dtype),) = re.findall(r"^(\d+) steps of .* on cpu, (\w+)$", done.stderr, flags=re.MULTILINE)
+    """How `--hours` would train a row, by the time that PLANNED_BY steps take now."""
+    rehearsal.REHEARSED = PLANNED_BY
+    words = [str(ROOT / CORPUS) if word == CORPUS else word for word in words_of(stage)]
+    line = [*words, "--hours", f"{minutes / 60:.4g}", "--dry-run"]
+    said = CliRunner().invoke(app(), line, catch_exceptions=False).stderr
+    ((steps, dtype),) = re.findall(r"^(\d+) steps of .* on cpu, (\w+)$", said, flags=re.MULTILINE)
     return {"steps": int(steps), "precision": {"float32": "fp32", "bfloat16": "bf16"}[dtype]}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -108,14 +108,48 @@ def test_a_finished_run_is_not_made_again_and_an_unfinished_one_goes_on(
     assert made == [False, True, True, False], "what another command has begun is of no use"
 
 
-def test_steps_are_planned_as_hours_plans_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = "an epoch reads 100.0% of the text\n1365 steps of 64 sequences of at most 128 tokens; 1 process on cpu, bfloat16\n"
-    code = f"import sys; sys.stderr.write({line!r} + ' '.join(sys.argv[1:]))"
-    monkeypatch.setattr(budget, "bertkit_command", lambda: [sys.executable, "-c", code])
-    assert budget.plan("baseline", 15) == {"steps": 1365, "precision": "bf16"}
-    monkeypatch.setattr(budget, "bertkit_command", lambda: [sys.executable, "-c", "raise SystemExit(2)"])
-    with pytest.raises(subprocess.CalledProcessError):
-        budget.plan("baseline", 15)
+def test_steps_are_planned_as_hours_plans_them(
+    tiny_tokenizer_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that ticks with each step, 2 percent of 15 minutes would be 18 steps."""
+    monkeypatch.setattr(budget, "ROOT", tmp_path)
+    monkeypatch.setattr(budget.rehearsal, "REHEARSED", 50)  # the script changes it in its process
+    rehearsed: list[int] = []
+
+    def train(*given: Any, total_steps: int, evaluate: Any, **more: Any) -> None:
+        rehearsed.append(total_steps)
+        for _ in range(total_steps):
+            evaluate(None)
+
+    seconds = itertools.count()
+    monkeypatch.setattr(budget.rehearsal, "train", train)
+    monkeypatch.setattr("bertkit.runs.pretraining.pretrain.measure", lambda *given, **more: {})
+    monkeypatch.setattr(budget.rehearsal, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    (tmp_path / "a.txt").write_text("\n\n".join(f"the man {'a ' * n}." for n in range(1, 60)), "utf-8")
+    build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / budget.CORPUS, CorpusConfig(held_out=0))
+    planned = budget.plan("no next sentences", 15)
+    assert planned["precision"] in ("fp32", "bf16")
+    assert 840 < planned["steps"] < 900, "less what the beginning took by the real clock"
+    assert rehearsed == [5, budget.PLANNED_BY]
+
+
+def test_a_row_has_as_many_more_steps_as_it_was_planned_in_the_same_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is slower in some rounds is slower for both."""
+    speeds = {"baseline": 100, "Muon": 80}
+    slower = iter([1, 1, 1, 1, 0.5, 0.5] * 4)
+
+    def plan(stage: str, minutes: float) -> dict[str, Any]:
+        return {"steps": int(speeds[stage] * next(slower)), "precision": "bf16"}
+
+    monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon"})
+    monkeypatch.setattr(budget, "plan", plan)
+    muon = budget.stages()["Muon"]
+    found = budget.plan_rows(15, {})
+    assert found == {budget.BASELINE: {"steps": 100, "precision": "bf16"}, muon: {"steps": 80, "precision": "bf16"}}
+    slower = iter([1] * 24)
+    known = {budget.BASELINE: {"steps": 300, "precision": "bf16"}}
+    assert budget.plan_rows(15, known)[muon]["steps"] == 240, "of the baseline's runs that are kept"
+    assert budget.plan_rows(15, found) == found, "nothing is planned again"
 
 
 def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +185,7 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(budget, "held_out_loss", lambda folder: 3.5)
     monkeypatch.setattr(budget, "execute", execute)
     monkeypatch.setattr(budget, "plan", plan)
+    monkeypatch.setattr(budget, "PLANS", 2)
     (tmp_path / budget.CORPUS).mkdir(parents=True)
     for path in (tmp_path / budget.CORPUS / "meta.json", tmp_path / f"{pretraining.FOLDER}/tokenizer/vocab.txt"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,14 +193,13 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     stop_after = [("baseline", 1), ("Muon", 1)]
     assert [len(row["loss"]) for row in call("--seeds", "1")["stages"].values()] == [1, 0], "each run is kept by itself"
     assert budget.render(json.loads(result.read_text("utf-8"))).count("\n| ") == 2, "one row"
-    assert plans == [(stage, 15) for stage in ("baseline", "Muon", "Muon", "baseline") * 2 + ("baseline", "Muon")]
+    assert plans == [(stage, 15) for stage in ("baseline", "Muon", "Muon", "baseline")]
     stop_after = []
     two = call("--seeds", "2")
     assert made == [("baseline", 2), ("Muon", 2)], "the run of the stop had made its last step"
     assert two["seeds"] == [1, 2]
     assert all(len(two["stages"]["Muon"][name]) == 2 for name in budget.MEASURES)
-    assert len(plans) == 10, "every seed makes the same steps"
-    assert [line.split("--max-steps ")[1].split()[0] for line in two["command"][1:]] == ["9", "10"], "the most"
+    assert len(plans) == 4, "every seed makes the same steps"
     monkeypatch.setattr(budget, "provenance", lambda: pytest.fail("nothing is measured"))
     assert call("--seeds", "1") == two, "fewer seeds are no reason to forget some"
     assert not made
@@ -174,7 +208,8 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon batch_size=32"})
     assert call("--seeds", "2")["seeds"] == [1, 2]
     assert made == [("Muon", 1), ("Muon", 2)]
-    assert len(plans) == 15, "the other rows keep their steps"
+    assert len(plans) == 8
+    assert two["plan"].items() <= call("--seeds", "2")["plan"].items(), "the other rows keep their steps"
     before = result.read_bytes()
     call("--seeds", "2", "--minutes", "2")
     assert len(made) == 4
