@@ -10,16 +10,20 @@ import json
 import os
 import re
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from bertkit import progress
 from bertkit.errors import DataError, MachineError, ModelError, UsageError
+
+T = TypeVar("T")
 
 UNFINISHED = ".unfinished-"  # prefix of files and folders that are being written, or deleted
 # What a killed process leaves in an output folder; safetensors writes .tmpXXXXXX.
@@ -50,6 +54,20 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def in_background(work: Callable[[], T]) -> Future[T]:
+    """Start reading in a daemon thread. Unlike with an executor, the process can end before the thread does."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return outcome
 
 
 Writer = Callable[[Path], object]  # fills the file of this path

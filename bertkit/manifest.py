@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from bertkit import progress
 from bertkit.errors import ModelError, UserError
-from bertkit.files import UNFINISHED, disk_errors, files_in, flush, json_text, sha256_of
+from bertkit.files import UNFINISHED, disk_errors, files_in, flush, in_background, json_text, sha256_of
 
 MANIFEST = "manifest.json"
 LARGE = 2**26  # bytes from which files are read in the background
@@ -157,17 +156,7 @@ def verify(folder: Path, wanted: Callable[[str], bool], owner: Owner = MODEL) ->
     if sum(path.stat().st_size for path in map(folder.joinpath, names) if path.is_file()) < LARGE:
         manifest.compare(names, owner)
         return
-    compared: Future[None] = Future()
-
-    def compare() -> None:
-        try:
-            manifest.compare(names, owner)
-            compared.set_result(None)
-        except BaseException as error:
-            compared.set_exception(error)
-
-    threading.Thread(target=compare, daemon=True).start()
-    _reading.append(compared)
+    _reading.append(in_background(partial(manifest.compare, names, owner)))
 
 
 def finish(*, wait: bool = True, timeout: float | None = None) -> None:

@@ -51,7 +51,6 @@ def evaluate(
     """
     from bertkit import progress
     from bertkit.files import refuse_unwritable, write_files
-    from bertkit.metrics.bootstrap import RESAMPLES
     from bertkit.report import show
     from bertkit.runs.inference import language_model
     from bertkit.runs.inference.scores import evaluate_target, report_scores
@@ -74,7 +73,7 @@ def evaluate(
         raise UsageError("--corpus is for pre-trained models; a recipe has its own data")
     opened = open_target(run, recipe, overrides, others=others)
     found = evaluate_target(opened, tuple(split) if split else None)
-    report = report_scores(target, found, resamples=RESAMPLES if intervals else 0, errors=errors)
+    report = report_scores(target, found, intervals=intervals, errors=errors)
     show(report)
     print_json(report.json, wanted=as_json)
     if output_dir is not None and not progress.console.quiet:

@@ -20,8 +20,9 @@ def difference(score: float | None, other: float | None) -> float | None:
     return None if score is None or other is None else score - other
 
 
-def resampled(count: int, resamples: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """`resamples` draws of `count` rows."""
+def resampled(count: int, resamples: int = RESAMPLES, rng: np.random.Generator | None = None) -> Iterator[NDArray[np.int64]]:
+    """`resamples` draws of `count` rows. rng: default: a new one with seed 0, so that all scores see the same draws."""
+    rng = rng or np.random.default_rng(0)
     return (rng.integers(0, count, count) for _ in range(resamples))
 
 

@@ -30,6 +30,7 @@ class Processes(Protocol):
     def num_processes(self) -> int: ...
     @property
     def is_main_process(self) -> bool: ...
+    def wait_for_everyone(self) -> None: ...
 
 
 class OneProcess(NamedTuple):
@@ -44,6 +45,9 @@ class OneProcess(NamedTuple):
     def on(cls, device: str | None = None) -> OneProcess:
         """On a device by name; by default and for auto the fastest kind that there is. Raises MachineError."""
         return cls(torch.device(_available(device)))
+
+    def wait_for_everyone(self) -> None:
+        """There is no other."""
 
 
 def _available(device: str | None) -> str:

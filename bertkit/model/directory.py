@@ -12,15 +12,13 @@ import json
 import os
 import pickle
 import re
-import threading
 import zipfile
 from collections.abc import Iterable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertkit.errors import MachineError, ModelError, listed, plural
-from bertkit.files import sha256_of, write_files
+from bertkit.files import in_background, sha256_of, write_files
 from bertkit.manifest import verify
 from bertkit.model.config import BertConfig
 from bertkit.model.layerwise import num_layers
@@ -144,19 +142,12 @@ def _files_on_hub(name: str) -> list[str]:
     """
     from huggingface_hub import HfApi
 
-    answer: Future[list[str]] = Future()
-
-    def ask() -> None:
-        try:
-            answer.set_result([file.rfilename for file in HfApi().model_info(name, timeout=HUB_TIMEOUT).siblings or []])
-        except Exception as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=ask, daemon=True).start()
+    asked = in_background(lambda: HfApi().model_info(name, timeout=HUB_TIMEOUT))
     try:
-        return answer.result(timeout=HUB_TIMEOUT)
+        answer = asked.result(timeout=HUB_TIMEOUT)
     except TimeoutError:
         raise TimeoutError(f"no answer within {HUB_TIMEOUT:g} s") from None
+    return [file.rfilename for file in answer.siblings or []]
 
 
 # --- reading -------------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from bertkit.errors import DataError, MachineError, UserError, listed
+from bertkit.files import in_background
 from bertkit.readers import Examples
 from bertkit.readers.arrow import as_examples
 from bertkit.readers.content import nearest_files
@@ -75,35 +75,28 @@ def _read_folder(folder: Path, name: str | None, split: str) -> Examples:
 def _is_reachable(path: str, revision: str | None) -> bool:
     """Whether the hub answers soon, where datasets would retry for 24 s. Raises DataError where it has no such set."""
     from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
     if constants.HF_HUB_OFFLINE:
         return False
-    answers: list[Exception | None] = []
-
-    def ask() -> None:
-        try:
-            HfApi().dataset_info(path, revision=revision, timeout=_TIMEOUT)
-            answers.append(None)
-        except Exception as error:
-            answers.append(error)
-
-    # In a thread: the look-up of the hub's address has no timeout.
-    thread = Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(_TIMEOUT + 0.5)
-    answer = answers[0] if answers else TimeoutError()
-    if isinstance(answer, GatedRepoError):
+    # In a thread, as the look-up of the hub's address has no timeout.
+    asked = in_background(lambda: HfApi().dataset_info(path, revision=revision, timeout=_TIMEOUT))
+    try:
+        asked.result(_TIMEOUT + 0.5)
+    except GatedRepoError:
         hint = f"ask for access on its page and log in: hf auth login; or {_LOCAL_HINT}"
-        raise DataError(f"the data set {path} is gated", where=path, hint=hint)
-    if isinstance(answer, RevisionNotFoundError):
-        raise DataError(f"the data set has no revision {revision!r}", where=path)
-    if isinstance(answer, RepositoryNotFoundError):
+        raise DataError(f"the data set {path} is gated", where=path, hint=hint) from None
+    except RevisionNotFoundError:
+        raise DataError(f"the data set has no revision {revision!r}", where=path) from None
+    except RepositoryNotFoundError:
         hint = f"check its name (owner/name), or log in: hf auth login; or {_LOCAL_HINT}"
-        raise DataError("the hub has no such data set, or it is private", where=path, hint=hint)
-    if isinstance(answer, ValueError) and not isinstance(answer, HfHubHTTPError):
-        raise DataError("this is neither a folder nor the name of a data set on the hub", where=path, hint=_LOCAL_HINT)
-    return answer is None
+        raise DataError("the hub has no such data set, or it is private", where=path, hint=hint) from None
+    except HFValidationError:
+        what = "this is neither a folder nor the name of a data set on the hub"
+        raise DataError(what, where=path, hint=_LOCAL_HINT) from None
+    except Exception:  # connection errors of the hub's HTTP library share no base with the hub's own
+        return False
+    return True
 
 
 @contextmanager

@@ -19,17 +19,21 @@ from bertkit.tasks.task import Task
 
 @dataclass(frozen=True)
 class Opened:
-    """A model with its task. trained_from: the name of its base model. written: the recipe before its run, if known.
+    """A model with its task. written: the recipe before its run, if known.
 
     others: runs of the same task, whose probabilities are averaged with this one's.
     """
 
     pretrained: Pretrained
     task: Task
-    trained_from: str
     written: Recipe | None
     run: Mapping[str, Any] = field(default_factory=dict)  # run.json; empty for other models
     others: tuple[Opened, ...] = ()
+
+    @property
+    def trained_from(self) -> str:
+        """The name of its base model; of a model that is no run, its own."""
+        return self.run["model"]["name"] if self.run else self.pretrained.name
 
     def refuse_other_folds(self, splits: Collection[str]) -> None:
         """Raise UsageError for splits that the mean of several folds would be scored on, although most were trained on them."""
@@ -68,7 +72,6 @@ def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_p
     if run is not None and not (folder / "config.json").is_file():
         raise ModelError("the run has no model yet", where=name, hint="wait for its first evaluation, or repeat its command")
     pretrained = open_pretrained(name)
-    trained_from = run["model"]["name"] if run else name
     recipe = written = None
     if recipe_name is not None:
         recipe = written = load_recipe(recipe_name)
@@ -86,4 +89,4 @@ def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_p
     else:
         task = Task.restore(pretrained.config, None, overrides, where=name)
     check_max_length(task.recipe.training.max_length, pretrained.config)
-    return Opened(pretrained, task, trained_from, written, run or {})
+    return Opened(pretrained, task, written, run or {})

@@ -175,7 +175,7 @@ def test_worst_errors_intervals_and_published_scores(model: Path, data: Path) ->
     scored = evaluated.scored
     task = replace(scored.task, recipe=replace(scored.task.recipe, reference={"them": {"validation/accuracy": 90.0}}))
     published = evaluated._replace(scored=scored._replace(task=task), trained_from="a/folder/of/them")
-    found = report_scores("title", published, errors=3, resamples=200)
+    found = report_scores("title", published, errors=3, intervals=True)
     rows = list(zip(scored.predictions["validation"], scored.truth["validation"], strict=True))
     names = scored.task.labels
     # The less probable the right label, the worse the error.

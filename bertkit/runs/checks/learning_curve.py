@@ -71,7 +71,7 @@ def measure_learning_curve(
     rows = len(evaluated.splits[split].examples)
     metric = next(iter(scorers[0][0](np.arange(rows))))
     found = {"metric": metric, "split": split, "rows": rows, "seeds": seeds, "model": model}
-    draws = progress.with_bar(resampled(rows, RESAMPLES, np.random.default_rng(0)), "resample", RESAMPLES)
+    draws = progress.with_bar(resampled(rows), "resample", RESAMPLES)
     found |= describe_curve(sizes, scorers, rows, draws, greater_is_better=recipe.greater_is_better)
     if start_accelerator(recipe.training.device).is_main_process:
         write_json(output_dir / FOUND, found)

@@ -79,7 +79,7 @@ class Baselines:
         sign = 1 if task.recipe.greater_is_better else -1
         for name, others in self.predictions.items():
             scorer = task.scorer(others, truth)
-            draws = resampled(len(truth), RESAMPLES, np.random.default_rng(0))
+            draws = resampled(len(truth), RESAMPLES)
             bounds = interval([difference(model(drawn)[first], scorer(drawn)[first]) for drawn in draws])
             score = scorer(everything)[first]
             rows.append([name, score, difference(own, score), progress.format_interval(bounds, "+.4f"), self.fitted_to[name]])

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from bertkit import progress
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import UserError, listed, plural, quoted
-from bertkit.metrics.bootstrap import RESAMPLES
 from bertkit.metrics.classification import METRICS, check_metrics
 from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
@@ -202,7 +201,7 @@ def finetune(
         wanted = not is_part and all(metric in METRICS.values() for metric in recipe.metrics)  # others may take long
         scored = evaluations.best
         if wanted and scored is not None and scored.scores == values["best"]["scores"]:  # else: before a resume
-            values["intervals"] = score_intervals(scored, RESAMPLES)
+            values["intervals"] = score_intervals(scored)
         values["task"] = Task.restore(read_config(output_dir), task.recipe, where=str(output_dir)).to_json()  # of the best step
         return model_card(values, pretrained.name, architecture)
 

@@ -89,7 +89,7 @@ def export(
             quantize(place / _GRAPH, place / _QUANTIZED)
             verdict = _compare(predictor, (graph, Graph(place / _QUANTIZED, predictor.model)), rows)
             _judge(verdict, force)
-        for file, text in _texts(predictor, name, difference, verdict, place).items():
+        for file, text in _texts(predictor, name, difference, verdict).items():
             (place / file).write_text(text, encoding="utf-8", newline="\n")
         manifest.finish()  # what was read of the model is whole
         for path in sorted(place.iterdir(), key=lambda path: (path.name == _CARD, path.name != "onnx")):
@@ -183,7 +183,7 @@ def _judge(verdict: Verdict, force: bool) -> None:
 # --- what lies beside the graph --------------------------------------------------------------------------------------
 
 
-def _texts(predictor: Predictor, name: str, difference: float, verdict: Verdict | None, place: Path) -> dict[str, str]:
+def _texts(predictor: Predictor, name: str, difference: float, verdict: Verdict | None) -> dict[str, str]:
     """The files beside the graph: contents by file name."""
     config, head = predictor.pretrained.config, predictor.model
     if predictor.task is not None:

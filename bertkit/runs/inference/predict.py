@@ -154,11 +154,11 @@ class _Command:
         with self.to.replaced() if self.to.overwrite and is_main else nullcontext():
             if is_main:
                 self.to.prepare(state, writes=True)
-            _wait(everyone)
+            everyone.wait_for_everyone()
             if not is_main:
                 self.to.prepare(state, writes=False)
             self.predict_all(state)
-            _wait(everyone)
+            everyone.wait_for_everyone()
 
     def predict_all(self, state: Progress) -> None:
         everyone = self.predictor.processes
@@ -179,7 +179,7 @@ class _Command:
             return Output(path)
         resumes = source != STDIN and not self.layout.uncertain  # what is kept of the rows is in memory
         output = OutputFile(path, self.to.form, state, writes=self.writes, resumes=resumes)
-        _wait(self.predictor.processes)  # all have read how far it is
+        self.predictor.processes.wait_for_everyone()  # all have read how far it is
         return output
 
     def predict(self, source: str, output: Output) -> None:
@@ -339,8 +339,3 @@ class _Pages:
         before = b"" if begins or not predicted else self.writer.between
         written = before + self.writer.write(self.arrangement.rows(predicted, rows, numbers))
         return (b"" if rows.first else self.writer.begin()) + written
-
-
-def _wait(processes: Any) -> None:
-    if processes.num_processes > 1:
-        processes.wait_for_everyone()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bertkit import progress
 from bertkit.errors import DataError, plural
 from bertkit.features import Features, Ragged
-from bertkit.metrics.bootstrap import RESAMPLES, Scorer, interval, resampled
+from bertkit.metrics.bootstrap import Scorer, interval, resampled
 from bertkit.model.onnx import Graph, speeds
 from bertkit.progress import format_interval
 from bertkit.runs.evaluate import Split, predict, predict_each
@@ -167,7 +167,7 @@ def _verdict(
             return sign * (np.nan if exact is None else exact), sign * (np.nan if quantized is None else quantized)
 
         score = (name, *first(np.arange(rows)))
-        differences = [np.subtract(*first(drawn)[::-1]) for drawn in resampled(rows, RESAMPLES, np.random.default_rng(0))]
+        differences = [np.subtract(*first(drawn)[::-1]) for drawn in resampled(rows)]
         bounds = interval([float(each) for each in differences])
     chosen = np.linspace(0, len(features) - 1, min(_TIMED, len(features))).astype(np.int64)
     batches = [*evaluation_batches(features.take(chosen), 1)]

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from bertkit import progress
 from bertkit.errors import plural
-from bertkit.metrics.bootstrap import intervals, resampled
+from bertkit.metrics import bootstrap
+from bertkit.metrics.bootstrap import RESAMPLES, resampled
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import check_segments
@@ -100,25 +101,25 @@ def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) 
         progress.warn(f"{name}: the rows have changed since training; the model may have been trained on some of them")
 
 
-def score_intervals(scored: Scored, resamples: int) -> dict[str, list[float] | None]:
+def score_intervals(scored: Scored) -> dict[str, list[float] | None]:
     """The 95% bootstrap interval of each score, "split/metric"; None where it is undefined on every draw."""
     bounds: dict[str, list[float] | None] = {}
     for split, predictions in scored.predictions.items():
-        draws = progress.with_bar(resampled(len(predictions), resamples, np.random.default_rng(0)), "resample", resamples)
-        found = intervals(scored.task.scorer(predictions, scored.truth[split]), draws)
+        draws = progress.with_bar(resampled(len(predictions)), "resample", RESAMPLES)
+        found = bootstrap.intervals(scored.task.scorer(predictions, scored.truth[split]), draws)
         bounds |= {f"{split}/{name}": pair and list(pair) for name, pair in found.items()}
     return bounds
 
 
-def report_scores(title: str, found: Evaluated, *, resamples: int = 0, errors: int = 0) -> Report:
-    """Scores of each split, beside published ones, with 95% intervals; the task's tables and warnings, and the worst errors.
+def report_scores(title: str, found: Evaluated, *, intervals: bool = False, errors: int = 0) -> Report:
+    """Scores of each split, beside published ones; the task's tables and warnings, and the worst errors.
 
-    resamples: of the bootstrap; 0 for no intervals. errors: number of worst errors to show per split.
+    intervals: show the 95% interval of each score. errors: number of worst errors to show per split.
     """
     scored, task = found.scored, found.scored.task
     published = published_scores(task.recipe, found.trained_from)
     parts: list[Table | Finding | Text] = []
-    bounds = score_intervals(scored, resamples) if resamples else {}
+    bounds = score_intervals(scored) if intervals else {}
     remarks = []
     for split, predictions in scored.predictions.items():
         truth = scored.truth[split]
@@ -131,16 +132,16 @@ def report_scores(title: str, found: Evaluated, *, resamples: int = 0, errors: i
             parts += _worst(found.of(split), errors, split)
         if warning := task.label_order_warning(predictions, truth):
             remarks.append(Finding("warning", f"{split}: {warning}"))
-    columns = ["score", "value", *(["95% interval"] if resamples else [])]
+    columns = ["score", "value", *(["95% interval"] if intervals else [])]
     rows: list[list[Any]] = []
     for name, value in scored.scores.items():
-        rows.append([name, value, *([progress.format_interval(bounds.get(name))] if resamples else [])])
+        rows.append([name, value, *([progress.format_interval(bounds.get(name))] if intervals else [])])
         rows[-1] += [published.get(name)] if published else []
     parts.append(Table(title, columns + ([f"published, {found.trained_from}"] if published else []), rows))
-    if resamples and not all(bounds.get(name) for name in scored.scores):
+    if intervals and not all(bounds.get(name) for name in scored.scores):
         parts.append(Finding("note", "no interval for the loss, nor for a score that is the same in all resamples of the rows"))
     parts += [Finding("note", f"published: {task.recipe.reference_source}")] if published else []
-    return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if resamples else {})})
+    return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if intervals else {})})
 
 
 def _worst(found: Predicted, count: int, split: str) -> list[Finding | Text]:

@@ -18,7 +18,6 @@ from bertkit.errors import ModelError, UsageError, UserError
 from bertkit.files import relative, write_files
 from bertkit.html.charts import Figure, Line, draw_lines, draw_reliability
 from bertkit.html.page import Entry, Section, render, require_packages
-from bertkit.metrics.bootstrap import RESAMPLES
 from bertkit.metrics.classification import EVALUATE
 from bertkit.model.config import PRETRAINING
 from bertkit.report import Finding, Piece, Report, Table
@@ -190,7 +189,7 @@ def _scores(result: Result) -> tuple[list[Table | Finding], dict[str, list[Table
     """The first score beside baselines, and all scores of eval; and the tables of each split."""
     scored, trained_from = result.found.scored, result.found.trained_from
     published = published_scores(scored.task.recipe, trained_from)
-    report = report_scores(result.run.name, result.found, resamples=RESAMPLES)
+    report = report_scores(result.run.name, result.found, intervals=True)
     first, value = next(iter(scored.scores.items()))
     others = {
         **(result.run.values.get("baselines") or {}),

@@ -36,7 +36,7 @@ def describe_slices(found: Evaluated, split: str) -> Table:
             return {first: score(rows[drawn]).get(first), "right": float(right[rows[drawn]].mean())}
 
         own = scores(np.arange(len(rows)))
-        bounds = intervals(scores, resampled(len(rows), RESAMPLES, np.random.default_rng(0)))
+        bounds = intervals(scores, resampled(len(rows), RESAMPLES))
         cells = [[value, progress.format_interval(bounds[key])] for key, value in own.items()]
         table.append([by, name, len(rows), *chain(*cells)])
     columns = ["by", "slice", "rows", first, "95% interval", "rows correct", "95% interval"]

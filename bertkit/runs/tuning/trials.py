@@ -90,16 +90,13 @@ class Trials(AbstractContextManager):
     # --- locks ---
 
     def lock(self, byte: int, *, wait: bool = False) -> bool:
-        """Lock a byte until `unlock` or the end of the process; False if another process has it."""
+        """Lock a byte until the end of the process; False if another process has it."""
         with disk_errors(self.folder):
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
             except (BlockingIOError, PermissionError):
                 return False
         return True
-
-    def unlock(self, byte: int) -> None:
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -108,7 +105,7 @@ class Trials(AbstractContextManager):
         try:
             yield
         finally:
-            self.unlock(_TURN)
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _TURN)
 
     # --- a trial's life ---
 
