@@ -35,10 +35,10 @@ def export(
 
     [bold]bertkit export runs/mine --int8 --output-dir exported/mine[/]
     """
-    from bertkit.runs.inference import export as exporting
+    from bertkit.runs.export.folder import export as export_model
     from bertkit.runs.series import runs_to_use
 
     if not int8 and (texts is not None or force):
         raise UsageError(f"{'--force' if force else '--texts'} is for --int8, which is missing", hint="add --int8")
     (run,) = runs_to_use(target, ensemble=False)
-    exporting.export(run, output_dir, int8=int8, texts=texts, force=force, overwrite=overwrite)
+    export_model(run, output_dir, int8=int8, texts=texts, force=force, overwrite=overwrite)

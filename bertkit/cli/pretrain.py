@@ -20,7 +20,7 @@ from bertkit.cli.options import (
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.model.config import MODEL_SIZES
-from bertkit.model.gpus import GPU_TYPES, GpuType
+from bertkit.runs.pretraining.gpus import GPU_TYPES, GpuType
 
 
 @with_options({name: ("Training", option) for name, option in options_of(PretrainConfig).items()})

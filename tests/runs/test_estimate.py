@@ -16,10 +16,10 @@ from bertkit.config import PretrainConfig
 from bertkit.model.batch import Batch, pack
 from bertkit.model.bert import set_activation_checkpointing
 from bertkit.model.config import BertConfig
-from bertkit.model.gpus import GPU_TYPES
 from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining
 from bertkit.model.precision import DTYPES
 from bertkit.runs.pretraining.estimate import SCORES, UTILIZATION, Gpus, Phase, estimate, memory
+from bertkit.runs.pretraining.gpus import GPU_TYPES
 from bertkit.training.optimizer import Optimizer
 
 CONFIG = BertConfig(

@@ -23,9 +23,8 @@ from conftest import Ran, run_command
 import bertkit
 from bertkit.errors import MachineError, ModelError
 from bertkit.features import Ragged
-from bertkit.model import onnx
-from bertkit.runs.inference import onnx_predict
-from bertkit.runs.inference.quantized import Verdict
+from bertkit.runs.export import graph, onnx_predict
+from bertkit.runs.export.quantized import Verdict
 from bertkit.tasks.token_classification.features import encode_words
 from bertkit.text.truncation import TRUNCATIONS, cut_texts
 
@@ -323,8 +322,8 @@ def test_a_graph_with_other_logits_is_not_written(
     tmp_path: Path, make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model_dir("BertForSequenceClassification", initializer_range=0.5)
-    raw = onnx.Graph.raw
-    monkeypatch.setattr(onnx.Graph, "raw", lambda graph, batch: {n: x + 2e-4 for n, x in raw(graph, batch).items()})
+    raw = graph.Graph.raw
+    monkeypatch.setattr(graph.Graph, "raw", lambda of, batch: {n: x + 2e-4 for n, x in raw(of, batch).items()})
     ran = exported(model, "--output-dir", tmp_path / "exported")
     assert ran.code == ModelError.exit_code
     assert "differ by 0.0002" in ran.err
@@ -376,7 +375,7 @@ def test_int8_that_loses_is_refused(
     tmp_path: Path, make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trained(CASES["numbers"], tmp_path, make_model_dir)
-    monkeypatch.setattr("bertkit.runs.inference.quantized.AGREEMENT", 1.01)
+    monkeypatch.setattr("bertkit.runs.export.quantized.AGREEMENT", 1.01)
     folder = tmp_path / "exported"
     ran = exported(run, "--int8", "--output-dir", folder)
     assert ran.code == ModelError.exit_code

@@ -1,1 +1,1 @@
-"""Trained models in use: predictions, scores, vectors, explanations, filled masks, exported graphs."""
+"""Trained models in use: predictions, scores, vectors, explanations, filled masks."""

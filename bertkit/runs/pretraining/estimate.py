@@ -24,10 +24,10 @@ from bertkit.model.batch import Batch
 from bertkit.model.bert import set_activation_checkpointing
 from bertkit.model.dropout import set_dropout
 from bertkit.model.flops import flop_counter
-from bertkit.model.gpus import GpuType
 from bertkit.model.language_model import LanguageModel
 from bertkit.model.layerwise import freeze
 from bertkit.model.precision import DTYPES
+from bertkit.runs.pretraining.gpus import GpuType
 from bertkit.training.optimizer import Optimizer
 
 UTILIZATION = (0.2, 0.5)  # of the published rate

@@ -14,8 +14,8 @@ from bertkit.errors import ModelError
 from bertkit.model.batch import pack
 from bertkit.model.bert import initialize
 from bertkit.model.heads import BertForMultipleChoice, BertForSequenceClassification, BertForTokenClassification, Head
-from bertkit.model.onnx import SHAPES, TOLERANCE, Graph, largest_difference, quantize, write_graph
-from bertkit.model.padded import INPUTS
+from bertkit.runs.export.graph import SHAPES, TOLERANCE, Graph, largest_difference, quantize, write_graph
+from bertkit.runs.export.padded import INPUTS
 
 INT8, UINT8 = library.TensorProto.INT8, library.TensorProto.UINT8
 

@@ -15,9 +15,9 @@ from bertkit import progress
 from bertkit.errors import DataError, plural
 from bertkit.features import Features, Ragged
 from bertkit.metrics.bootstrap import Scorer, interval, resampled
-from bertkit.model.onnx import Graph, speeds
 from bertkit.progress import format_interval
 from bertkit.runs.evaluate import Split, predict, predict_each
+from bertkit.runs.export.graph import Graph, speeds
 from bertkit.runs.inference.language_model import LanguageModelPredictor, Likeliest
 from bertkit.runs.inference.predictor import TaskPredictor
 from bertkit.training.batching import evaluation_batches

@@ -19,7 +19,7 @@ from bertkit.model.heads import (
     Head,
 )
 from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining, BertLMHeadModel
-from bertkit.model.padded import Padded
+from bertkit.runs.export.padded import Padded
 
 SIZES = {"vocab_size": 97, "hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 32}
 

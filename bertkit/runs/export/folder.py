@@ -19,13 +19,13 @@ from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.model.devices import OneProcess
 from bertkit.model.directory import files_beside_weights
 from bertkit.model.heads import BertForTokenClassification
-from bertkit.model.onnx import SHAPES, Graph, largest_difference, quantize, require_packages, write_graph
-from bertkit.model.padded import Padded
 from bertkit.readers import Examples, join_blocks
 from bertkit.readers.formats import LINES, read_file
+from bertkit.runs.export.graph import SHAPES, Graph, largest_difference, quantize, require_packages, write_graph
+from bertkit.runs.export.padded import Padded
+from bertkit.runs.export.quantized import TEXTS, Verdict, compare_language_models, compare_tasks
 from bertkit.runs.inference.language_model import LanguageModelPredictor, is_language_model
 from bertkit.runs.inference.predictor import Predictor, TaskPredictor
-from bertkit.runs.inference.quantized import TEXTS, Verdict, compare_language_models, compare_tasks
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import read_run_file
 from bertkit.runs.target import Opened, open_target

@@ -18,7 +18,7 @@ from bertkit.errors import ModelError, packages_of
 from bertkit.model.batch import Batch, Outputs, pack
 from bertkit.model.heads import BertForMultipleChoice, BertForTokenClassification, Head
 from bertkit.model.language_model import likeliest
-from bertkit.model.padded import INPUTS, Padded
+from bertkit.runs.export.padded import INPUTS, Padded
 
 TOLERANCE = 1e-4  # of logits in float32
 # Sequences and tokens of the batches that are compared; 0 is the model's longest, and -1 one less.
