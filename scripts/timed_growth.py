@@ -61,11 +61,11 @@ def timed_run(options: argparse.Namespace) -> dict[str, Any]:
     from timed_training import peak_rss_mib
 
     from bertkit.model.flops import flop_counter
-    from bertkit.runs.finetuning import finetune
+    from bertkit.runs.finetuning import finetune, training
     from bertkit.tasks.catalog import load_recipe
     from bertkit.training import loop
 
-    train, prefetched, read = finetune.train, loop.prefetched, finetune.read_splits
+    train, prefetched, read = training.train, loop.prefetched, finetune.read_splits
     stamps: dict[str, float] = {}
     steps: list[list[Any]] = []
     ends: list[float] = []
@@ -89,7 +89,7 @@ def timed_run(options: argparse.Namespace) -> dict[str, Any]:
         more["save_model"](total_steps)(run_dir, module.state_dict())  # as a run has one
         return state
 
-    loop.prefetched, finetune.train, finetune.read_splits = stamped, alone, begun  # type: ignore[assignment]
+    loop.prefetched, training.train, finetune.read_splits = stamped, alone, begun  # type: ignore[assignment]
     typed = {"train": str(options.one), "validation": str(options.one.with_name("held-out.csv")), "max_steps": options.steps}
     typed |= {"batch_size": options.batch_size, "max_length": options.max_length, "learning_rate": 5e-5, "seed": 1}
     recipe = load_recipe("text-classification").overridden(typed)

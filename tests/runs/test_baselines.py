@@ -19,7 +19,7 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import Pretrained, open_pretrained
 from bertkit.readers import Examples
 from bertkit.runs.finetuning import baselines as module
-from bertkit.runs.finetuning import finetune
+from bertkit.runs.finetuning import training
 from bertkit.runs.finetuning.baselines import fit_baselines, frozen_vectors
 from bertkit.tasks import MultipleChoice, Prediction, QuestionAnswering, Task, TextClassification, TokenClassification
 from bertkit.tasks.baselines import (
@@ -246,14 +246,14 @@ def test_a_run_fits_them_once_it_is_trained(run_bertkit, model: Path, tmp_path: 
     (tmp_path / "rows.csv").write_text("text,label\n" + rows, encoding="utf-8")
     done: list[str] = []
     for name in ("train", "fit_baselines"):
-        own = getattr(finetune, name)
+        own = getattr(training, name)
 
         def noted(*arguments: Any, own: Any = own, name: str = name, **more: Any) -> Any:
             found = own(*arguments, **more)
             done.append(name)
             return found
 
-        monkeypatch.setattr(finetune, name, noted)
+        monkeypatch.setattr(training, name, noted)
     data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--precision", "fp32")
     ran = run_bertkit("finetune", "text-classification", *data, "-m", model, "--max-steps", 1, "-o", "run")
     assert (ran.code, done) == (0, ["train", "fit_baselines"]), ran.err
@@ -310,7 +310,7 @@ def test_check_of_a_run_probes_the_model_that_it_began_with(
         probed.extend(each.folder.resolve() for each in arguments if isinstance(each, Pretrained))
         return fit_baselines(task, *arguments)
 
-    monkeypatch.setattr(finetune, "fit_baselines", noted)
+    monkeypatch.setattr(training, "fit_baselines", noted)
     assert run_bertkit("check", "run").code == 0
     base.rename(tmp_path / "gone")
     ran = run_bertkit("check", "run")

@@ -1,0 +1,264 @@
+"""Train a model with a task's head into a run folder, or time its first steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from bertkit import progress
+from bertkit.config import TrainConfig
+from bertkit.errors import UserError, plural
+from bertkit.metrics.classification import METRICS
+from bertkit.model.batch import Batch
+from bertkit.model.bert import initialize
+from bertkit.model.config import BertConfig
+from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
+from bertkit.model.layerwise import freeze, reinitialize
+from bertkit.model.precision import Precision, matrix_rate, resolve_precision
+from bertkit.model.pretrained import Pretrained
+from bertkit.readers import Examples, Remarks
+from bertkit.report import show
+from bertkit.runs.directory import RunFolder, scores_table
+from bertkit.runs.dry_run import measure
+from bertkit.runs.evaluate import CONSTANT, Scored, Split, score_splits
+from bertkit.runs.finetuning.baselines import Baselines, fit_baselines
+from bertkit.runs.inference.predictor import predict_and_tell
+from bertkit.runs.inference.scores import score_intervals
+from bertkit.runs.publishing.card import model_card
+from bertkit.runs.target import open_target
+from bertkit.tasks.recipe import published_scores
+from bertkit.tasks.task import Task
+from bertkit.training.batching import Sampler, training_batches
+from bertkit.training.loop import TrainState, train
+from bertkit.training.metrics_log import MetricsLog
+from bertkit.training.tracking import tracked
+from bertkit.training.vocabulary import UsedVocabulary
+from bertkit.training.writer import WriteModel
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained, and on what. config: with the precision in which to compute. num_parameters: of the whole model, also
+    of the embeddings that training leaves out. held_out: the splits to evaluate.
+    """
+
+    task: Task
+    config: TrainConfig
+    precision: Precision
+    pretrained: Pretrained
+    model_config: BertConfig
+    module: nn.Module
+    num_parameters: int
+    vocabulary: UsedVocabulary
+    held_out: dict[str, Split]
+    batches: Callable[[int], list[Batch]]
+    steps_per_epoch: int
+    steps: int
+    accelerator: Accelerator
+
+
+def total_steps(config: TrainConfig, sampler: Sampler) -> int:
+    """Optimizer steps of the whole run."""
+    return config.max_steps or max(1, math.ceil(config.num_epochs * sampler.steps_per_epoch))
+
+
+def prepare_training(
+    task: Task, splits: dict[str, Split], pretrained: Pretrained, accelerator: Accelerator, *, recorded: str | None
+) -> Training:
+    """The model with its batches, and what the user should know before the first step. recorded: the dtype of the run to
+    resume.
+    """
+    config, model_config = task.recipe.training, task.configure(pretrained.config)
+    module = _build(task, model_config, pretrained)
+    num_parameters = sum(p.numel() for p in module.parameters())
+    vocabulary = UsedVocabulary([split.features for split in splits.values()], module, config)
+    held_out = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
+    freeze(module, config)
+    features = held_out.pop(task.recipe.train_split).features
+    if held_out:
+        tuned_on, split = next(iter(held_out.items()))
+        for remark in task.remarks_on_tuning(task.truth(split.examples)):
+            progress.note(f"{tuned_on}: {remark}")
+    sampler = Sampler(len(features), config.batch_size, config.seed)
+    steps = total_steps(config, sampler)
+    precision = resolve_precision(config.precision, model_config, accelerator, training=True, recorded=recorded)
+    if line := str(precision):
+        progress.note(line)
+    progress.note(
+        f"{plural(len(features), 'feature')} / batch_size {config.batch_size} = "
+        f"{plural(sampler.steps_per_epoch, 'step')} per epoch; "
+        f"{steps} in total; {plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, "
+        f"{precision.recorded}"
+    )
+    place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    return Training(
+        task=task,
+        config=replace(config, precision=precision.name),
+        precision=precision,
+        pretrained=pretrained,
+        model_config=model_config,
+        module=module,
+        num_parameters=num_parameters,
+        vocabulary=vocabulary,
+        held_out=held_out,
+        batches=training_batches(features, sampler, config.micro_batch_tokens, **place),
+        steps_per_epoch=sampler.steps_per_epoch,
+        steps=steps,
+        accelerator=accelerator,
+    )
+
+
+def try_out(training: Training) -> dict[str, Any]:
+    """Time the first steps, and show what all of them would take."""
+    steps, batches = training.steps, training.batches
+    sampled = [sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]
+    tokens = steps * float(np.mean(sampled)) * training.accelerator.num_processes
+    how: dict[str, Any] = {"steps": steps, "tokens": tokens, "parameters": training.num_parameters}
+    return measure(training.module, batches, training.config, training.accelerator, **how)
+
+
+def train_into(
+    run: RunFolder,
+    training: Training,
+    values: dict[str, Any],
+    examples: Mapping[str, Examples],
+    evaluated: Callable[[float | None], object],
+    *,
+    is_part: bool,
+) -> dict[str, Any]:
+    """Train into a run folder, and show the scores. values: of run.json, which is returned as it is at the end. examples: for
+    the baselines; empty for none.
+    """
+    task, vocabulary, accelerator = training.task, training.vocabulary, training.accelerator
+    folder, recipe = run.output.path, task.recipe
+    evaluations = _Evaluations(task, training.held_out, accelerator, evaluated)
+    if run.resume_from is not None:
+        evaluations.tuned = Task.restore(read_config(run.resume_from), recipe, where=str(run.resume_from))
+    architecture = task.architecture(training.model_config)
+
+    def model_at(step: int) -> WriteModel:
+        tuned_config = evaluations.tuned.configure(training.pretrained.config)  # the next evaluation may tune before it is used
+
+        def write(folder: Path, state_dict: dict[str, Tensor]) -> None:
+            save_model(
+                folder,
+                state_dict=vocabulary.widen(state_dict, step=step, total_steps=training.steps),
+                config=tuned_config,
+                tokenizer=training.pretrained.tokenizer,
+                architecture=architecture,
+            )
+
+        return write
+
+    def finish() -> str:
+        wanted = not is_part and all(metric in METRICS.values() for metric in recipe.metrics)  # others may take long
+        scored = evaluations.best
+        if wanted and scored is not None and scored.scores == values["best"]["scores"]:  # else: before a resume
+            values["intervals"] = score_intervals(scored)
+        values["task"] = Task.restore(read_config(folder), recipe, where=str(folder)).to_json()  # of the best step
+        return model_card(values, training.pretrained.name, architecture)
+
+    with run.open(values, accelerator), tracked(accelerator, recipe.training.track, folder, values["training"]):
+        state = train(
+            training.module,
+            training.batches,
+            training.config,
+            accelerator,
+            total_steps=training.steps,
+            run_dir=folder,
+            save_model=model_at,
+            read_model=lambda folder: vocabulary.narrow_weights(read_state_dict(folder)),
+            evaluate=evaluations,
+            eval_every=training.config.eval_steps or training.steps_per_epoch,
+            resume_from=run.resume_from,
+            matrix_rate=matrix_rate(training.precision, training.model_config, accelerator),
+        )
+        to_beat = None
+        try:  # now: nobody waits for them before the first step
+            to_beat = baselines_of(training, examples)
+        except UserError as error:  # the run is trained, and ends
+            progress.warn(f"no baselines to compare with: {error}")
+        if to_beat is not None:
+            values["baselines"] = to_beat.first_scores()
+        run.end(values, state, accelerator, finish)
+    if state.best_scores:
+        progress.table(str(folder), *scores_table(state, published_scores(recipe, training.pretrained.name)))
+    if to_beat is not None:
+        best = open_target(str(folder), None, {}, to_predict=True)
+        show(to_beat.compare(predict_and_tell(best, replace(to_beat.examples, remarks=Remarks()))))
+    _warn_of_training(state, MetricsLog(folder).read(), training.config)
+    if architecture == "BertModel":
+        progress.note("transformers does not know this head: it opens the folder only as an encoder")
+    if not is_part:
+        progress.note(f"the best model is in {folder}; next: bertkit predict {folder} FILE")
+    return values
+
+
+def _build(task: Task, model_config: BertConfig, pretrained: Pretrained) -> nn.Module:
+    """The module with the model's weights, and fresh ones where it has none or they are reinitialized."""
+    config = task.recipe.training
+    module = task.build(model_config)
+    initialize(module, model_config, seed=config.seed)
+    if fresh := load_weights(module, pretrained.folder, fresh_head=task.fresh_head):
+        progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
+    reinitialize(module, model_config, config)
+    return module
+
+
+class _Evaluations:
+    """Scores a module while it trains. tuned: the task with the thresholds of the last evaluation. best: its best scores."""
+
+    def __init__(
+        self,
+        task: Task,
+        splits: Mapping[str, Split],
+        accelerator: Accelerator,
+        evaluated: Callable[[float | None], object],
+    ) -> None:
+        self.task, self.splits, self.accelerator, self.evaluated = task, splits, accelerator, evaluated
+        self.tuned = task
+        self.best: Scored | None = None
+
+    def __call__(self, trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
+        scored = score_splits(self.task, [trained], self.splits, self.accelerator, tune=True)
+        self.tuned = scored.task
+        if self.best is None or _worth(scored) > _worth(self.best):
+            self.best = scored
+        self.evaluated(scored.objective)
+        return scored.scores, scored.objective
+
+
+def _worth(scored: Scored) -> float:
+    return -math.inf if scored.objective is None else scored.objective
+
+
+def baselines_of(training: Training, examples: Mapping[str, Examples]) -> Baselines | None:
+    """What the model must beat on the first evaluated split; None without examples, or without such a split."""
+    task = training.task
+    if not examples or not task.recipe.eval_splits:
+        return None
+    evaluated = task.recipe.eval_splits[0]
+    rows = examples[task.recipe.train_split], examples[evaluated]
+    return fit_baselines(task, *rows, evaluated, training.pretrained, training.accelerator)
+
+
+def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]], config: TrainConfig) -> None:
+    """Say where a run ends too early, or comes to nothing. events: of metrics.jsonl."""
+    for name in state.best_scores:
+        if name.endswith(CONSTANT):
+            split = name.removesuffix(f"/{CONSTANT}")
+            progress.warn(f"{split}: the model predicts the same for every row; train longer, or with a higher --learning-rate")
+    loss = next((name for name in state.last_scores if name.endswith("/loss")), None)
+    losses = [event[loss] for event in events if loss is not None and loss in event]
+    if state.best_step == state.step and len(losses) > 1 and losses[-1] == min(losses):
+        improving = "still improving: the last evaluation is the best, and its loss the lowest"
+        progress.note(f"{improving}; {config.longer} may help")
