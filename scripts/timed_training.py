@@ -101,8 +101,10 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     from bertkit.model.directory import read_config
     from bertkit.model.flops import flop_counter
     from bertkit.model.precision import measure_rates
-    from bertkit.runs.finetuning import finetune, training
+    from bertkit.runs.finetuning import finetune
+    from bertkit.runs.finetuning import training as finetuning
     from bertkit.runs.pretraining import pretrain
+    from bertkit.runs.pretraining import training as pretraining
     from bertkit.tasks.catalog import load_recipe
     from bertkit.training import loop
 
@@ -143,7 +145,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         found = since_warmup(stamps, timed_steps, options.warmup, waited)
         return found._replace(precision=precision, flops=flops[options.warmup :], rate=rates[precision])
 
-    loop.prefetched, training.train, pretrain.train = stamped, timed, timed
+    loop.prefetched, finetuning.train, pretraining.train = stamped, timed, timed
     typed = {
         "max_steps": options.steps,
         "batch_size": options.batch_size,

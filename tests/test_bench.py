@@ -244,7 +244,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         with monkeypatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
             patch.setattr("bertkit.runs.finetuning.training.train", loop.train)  # which the script replaces, as
-            patch.setattr("bertkit.runs.pretraining.pretrain.train", loop.train)
+            patch.setattr("bertkit.runs.pretraining.training.train", loop.train)
             patch.setattr("bertkit.training.loop.prefetched", loop.prefetched)
             patch.setattr("sys.argv", command[1:])
             patch.setenv("TRANSFORMERS_VERBOSITY", "error")

@@ -123,7 +123,7 @@ def test_steps_are_planned_as_hours_plans_them(
 
     seconds = itertools.count()
     monkeypatch.setattr(budget.rehearsal, "train", train)
-    monkeypatch.setattr("bertkit.runs.pretraining.pretrain.measure", lambda *given, **more: {})
+    monkeypatch.setattr("bertkit.runs.pretraining.training.measure", lambda *given, **more: {})
     monkeypatch.setattr(budget.rehearsal, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
     (tmp_path / "a.txt").write_text("\n\n".join(f"the man {'a ' * n}." for n in range(1, 60)), "utf-8")
     build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / budget.CORPUS, CorpusConfig(held_out=0))

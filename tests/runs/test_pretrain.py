@@ -43,7 +43,7 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.language_model import BertForPreTraining
 from bertkit.runs.inference.language_model import evaluate_corpus, open_to_fill
 from bertkit.runs.inference.predict import predict_window
-from bertkit.runs.pretraining import course, rehearsal
+from bertkit.runs.pretraining import course, held_out, rehearsal
 from bertkit.runs.pretraining import pretrain as pretraining
 from bertkit.runs.pretraining.pretrain import micro_batches
 from bertkit.text.tokenizer import Tokenizer
@@ -759,8 +759,9 @@ def test_overwrite_does_not_move_what_is_read(pretrain, trained: Path, corpus: P
 
 
 def test_a_held_out_loss_that_is_not_finite(pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
-    scored = pretraining.score_language_model
-    monkeypatch.setattr(pretraining, "score_language_model", lambda *a: scored(*a) | {"mlm_loss": float("nan")})
+    scored = held_out.score_language_model
+    place = "bertkit.runs.pretraining.training.score_language_model"
+    monkeypatch.setattr(place, lambda *a: scored(*a) | {"mlm_loss": float("nan")})
     with pytest.raises(UsageError):
         pretrain("run", max_steps=1)
 

@@ -30,7 +30,7 @@ from bertkit.errors import MachineError, Stopped, UsageError
 from bertkit.manifest import MANIFEST, Manifest
 from bertkit.model.bert import initialize
 from bertkit.model.directory import read_state_dict, save_model
-from bertkit.runs.finetuning import finetune
+from bertkit.runs.finetuning import training
 from bertkit.training.checkpoint import verify_checkpoint
 from bertkit.training.loop import Interrupted, TrainState
 from bertkit.training.optimizer import Optimizer
@@ -174,7 +174,7 @@ def test_a_checkpoint_has_the_thresholds_of_its_own_evaluation(
     (tmp_path / "rows.csv").write_text("text,label\n" + "".join(rows), encoding="utf-8")
     command = f"finetune text-classification --train rows.csv --validation rows.csv --model {make_model_dir()} {TUNED}"
     assert run_bertkit(*command.split(), "--no-baselines", "--output-dir", "plain").code == 0
-    score, widen, tuned = finetune.score_splits, UsedVocabulary.widen, []
+    score, widen, tuned = training.score_splits, UsedVocabulary.widen, []
     second = threading.Event()
 
     def scored(*arguments: Any, **more: Any) -> Any:
@@ -184,7 +184,7 @@ def test_a_checkpoint_has_the_thresholds_of_its_own_evaluation(
             threading.Timer(0.2, second.set).start()  # once `evaluate` has it
         return found
 
-    monkeypatch.setattr(finetune, "score_splits", scored)
+    monkeypatch.setattr(training, "score_splits", scored)
     monkeypatch.setattr(UsedVocabulary, "widen", lambda *args, **more: (second.wait(PATIENCE), widen(*args, **more))[1])
     assert run_bertkit(*command.split(), "--no-baselines", "--output-dir", "slow").code == 0
     configs = {
@@ -240,7 +240,7 @@ def test_a_full_disk_is_one_line_of_the_command(tiny_model_dir: Path, run_bertki
         raise no_space()
 
     with monkeypatch.context() as patch:
-        patch.setattr(finetune, "save_model", fail)
+        patch.setattr(training, "save_model", fail)
         ran = run_bertkit(*command.split())
     (error,) = [line for line in ran.err.splitlines() if line.startswith("error: ")]
     assert ran.code == 5

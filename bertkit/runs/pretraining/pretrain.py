@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bertkit import progress
 from bertkit.config import PretrainConfig
@@ -29,24 +29,22 @@ from bertkit.model.batch import Batch
 from bertkit.model.bert import initialize
 from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
 from bertkit.model.devices import of_all_processes, of_main_process, refuse_differences, start_accelerator
-from bertkit.model.directory import load_weights, save_model
+from bertkit.model.directory import load_weights
 from bertkit.model.layerwise import freeze, reinitialize
-from bertkit.model.precision import Precision, matrix_rate, refuse_int8, resolve_precision
+from bertkit.model.precision import Precision, refuse_int8, resolve_precision
 from bertkit.model.pretrained import check_max_length, open_pretrained
 from bertkit.readers.content import read_text
-from bertkit.runs.directory import SAME, RunFolder, scores_table
-from bertkit.runs.dry_run import measure
-from bertkit.runs.evaluate import check_finite
-from bertkit.runs.pretraining.course import EVALUATIONS, Course, mean_batch_size, steps_in
+from bertkit.runs.directory import SAME, RunFolder
+from bertkit.runs.pretraining.course import Course, mean_batch_size, steps_in
 from bertkit.runs.pretraining.estimate import Gpus, Phase, estimate
-from bertkit.runs.pretraining.held_out import score_language_model, unigram_loss
+from bertkit.runs.pretraining.held_out import unigram_loss
 from bertkit.runs.pretraining.rehearsal import rehearse
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences, micro_batches, mix_of
-from bertkit.runs.publishing.card import pretraining_card
+from bertkit.runs.pretraining.training import Training, train_into, try_out
 from bertkit.runs.run_file import describe_run, flat
 from bertkit.text.tokenizer import Tokenizer
-from bertkit.training.loop import TrainState, check_machine, read_progress, train
-from bertkit.training.tracking import check_trackers, tracked
+from bertkit.training.loop import TrainState, check_machine, read_progress
+from bertkit.training.tracking import check_trackers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -139,27 +137,33 @@ def pretrain(
         steps = _steps_of_epochs(config, corpora, mixes[0])
     else:
         steps = _steps_of_hours(in_precision, start, module, typical, mixes, validation, accelerator)
-    course = Course(config, steps, since)
-    average_from = steps - round(config.average_ratio * steps)
     # Each phase's steps, counted as if all batches were whole.
     whole = [share * steps * mean_batch_size(config) / config.batch_size for _, share in lengths]
     if gpus is not None:
         phases = _phases_on(gpus, typical, whole, mixes)
-        build = partial(objective.head, model_config)
-        return estimate(build, phases, in_precision, gpus, steps=steps, averaging=average_from < steps)
+        averaging = round(config.average_ratio * steps) > 0
+        return estimate(partial(objective.head, model_config), phases, in_precision, gpus, steps=steps, averaging=averaging)
+    training = Training(
+        objective=objective,
+        config=in_precision,
+        precision=precision,
+        model_config=model_config,
+        module=module,
+        tokenizer=tokenizer,
+        mixes=mixes,
+        course=Course(config, steps, since),
+        steps=steps,
+        batches_of=batches_of,
+        validation=validation,
+        to_beat=to_beat,
+        accelerator=accelerator,
+    )
     progress.note(
         f"{steps} steps of {config.batch_size} sequences of at most {longest} tokens; "
         f"{plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, {precision.recorded}"
     )
-
-    def batches(step: int) -> list[Batch]:
-        return batches_of(mixes[course.phase_at(step)], course.numbers_at(step), masked=course.mlm_probability_at(step))
-
     if run is None:
-        tokens = sum(n * float(mix.lengths(mix.numbers_at(0)).sum()) for n, mix in zip(whole, mixes, strict=True))
-        parameters = sum(parameter.numel() for parameter in module.parameters())
-        return measure(module, batches, in_precision, accelerator, steps=steps, tokens=tokens, parameters=parameters)
-
+        return try_out(training, whole)
     values = describe_run(
         recipe={"name": "pretrain", "family": PRETRAINING},
         training=config,
@@ -174,45 +178,7 @@ def pretrain(
         drawing=objective.drawing,
         set_by=set_by or {},
     )
-
-    def position_at(step: int) -> list[int]:
-        phase = course.phase_at(step)
-        return [phase, *mixes[phase].mark_at(course.sequences_before(step))]
-
-    def evaluate(trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
-        assert validation is not None
-        scores = score_language_model(trained, validation, config.micro_batch_tokens, accelerator)
-        loss = scores[f"{objective.token_term}_loss"]
-        check_finite(loss, "the held-out documents")
-        return {f"validation/{name}": value for name, value in scores.items()}, -loss
-
-    def save(folder: Path, state_dict: dict[str, Tensor]) -> None:
-        architecture = objective.head.__name__
-        save_model(folder, state_dict=state_dict, config=model_config, tokenizer=tokenizer, architecture=architecture)
-
-    with run.open(values, accelerator), tracked(accelerator, config.track, output_dir, values["training"]):
-        state = train(
-            module,
-            batches,
-            in_precision,
-            accelerator,
-            total_steps=steps,
-            run_dir=output_dir,
-            save_model=lambda step: save,
-            evaluate=evaluate if validation is not None else None,
-            eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
-            resume_from=resume_from,
-            best_since=since,
-            position=position_at,
-            matrix_rate=matrix_rate(precision, model_config, accelerator),
-            average_from=average_from,
-        )
-        run.end(values, state, accelerator, partial(pretraining_card, values))
-    if state.best_scores:
-        progress.table(str(output_dir), *scores_table(state))
-        _warn_of_loss(state.best_scores[f"validation/{objective.token_term}_loss"], to_beat)
-    progress.note(f"the model is in {output_dir}; next: bertkit finetune RECIPE --model {output_dir} --output-dir ...")
-    return values
+    return train_into(run, training, values, since)
 
 
 def fresh_architecture(
@@ -310,12 +276,6 @@ def _loss_to_beat(
     targets = validation.features.labels[objective.token_term].values
     shards = chain.from_iterable(islice(part.shards, SHARDS_COUNTED) for part in mix.parts)
     return unigram_loss(shards, tokenizer.vocab_size, targets, accelerator)
-
-
-def _warn_of_loss(loss: float | None, to_beat: float | None) -> None:
-    if to_beat is not None and loss is not None and loss >= to_beat:
-        what = f"the model predicts no better than token frequencies: its loss is {loss:.2f}, theirs {to_beat:.2f}"
-        progress.warn(f"{what}; train more steps: --max-steps or --num-epochs, or a smaller --batch-size")
 
 
 def _steps_of_epochs(config: PretrainConfig, corpora: Sequence[Corpus], mix: Mix) -> int:
