@@ -82,6 +82,7 @@ def build(
 
     [bold]zcat dump.gz | bertkit corpus build - --tokenizer tokenizers/mine --output-dir corpora/dump[/]
     """
+    from bertkit import progress
     from bertkit.corpus.build import CorpusConfig, build_corpus
     from bertkit.model.directory import resolve
     from bertkit.readers.documents import LAYOUTS
@@ -107,6 +108,8 @@ def build(
     how |= {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
     meta = build_corpus(text, resolve(tokenizer), output_dir, config, **how)
     _show_counts(meta, output_dir)
+    if held_out and not meta["validation"]["documents"]:
+        progress.warn(f"--validation {validation} holds out none of {plural(meta['train']['documents'], 'document')}")
 
 
 @corpus.command(cls=LocalCommand)

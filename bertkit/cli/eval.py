@@ -33,8 +33,10 @@ def evaluate(
     errors: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 0,
     as_json: AsJson = False,
     corpus: Annotated[
-        Path | None,
-        typer.Option(help="Corpus to score a pre-trained model on. Default: the one it was trained on.", metavar="CORPUS"),
+        list[str] | None,
+        typer.Option(
+            help="Corpus to score a pre-trained model on; can be repeated. Default: those it was trained on.", metavar="CORPUS"
+        ),
     ] = None,
     *,
     overrides: dict[str, Any],
@@ -65,11 +67,11 @@ def evaluate(
     if recipe is None and language_model.is_language_model(run):
         flags = {"split": split, "output_dir": output_dir, "intervals": intervals, "errors": errors}
         language_model.refuse_task_options(overrides | {name: value for name, value in flags.items() if value})
-        scores = language_model.evaluate_corpus(run, corpus, overrides)
+        scores = language_model.evaluate_corpora(run, corpus or [], overrides)
         print_json(scores, wanted=as_json)
         progress.table(target, ["score", "value"], list(scores.items()))
         return
-    if corpus is not None:
+    if corpus:
         raise UsageError("--corpus is for pre-trained models; a recipe has its own data")
     opened = open_target(run, recipe, overrides, others=others)
     found = evaluate_target(opened, tuple(split) if split else None)

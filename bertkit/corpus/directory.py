@@ -71,7 +71,7 @@ CORPUS = Kind("corpus", _is_finished, _PARTS)
 def prepare(folder: Path, plan: dict[str, Any], overwrite: bool, reads: Sequence[str | Path]) -> OutputFolder:
     """The output folder of a corpus. Raises UsageError for an unfinished corpus that cannot be resumed."""
     output = OutputFolder.prepare(folder, CORPUS, resume=True, overwrite=overwrite, reads=reads)
-    begun = _plan_of(folder / BUILDING) if output.resumes else None
+    begun = _begun(folder / BUILDING) if output.resumes else None
     if begun is not None:
         hint = "give another --output-dir, or --overwrite, which moves it aside"
         if changed := _changed(begun, json.loads(json.dumps(plan))):
@@ -113,8 +113,9 @@ def opened(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
     """Lock the output folder; gives the folder of its parts, which holds the plan."""
     building = output.path / BUILDING
     with output.open():
-        if _plan_of(building) is not None:
+        if building.is_dir():
             sweep(building)
+        if _begun(building) is not None:
             progress.note(f"resuming: {_state_of(building)}")
         else:
             write_json(building / _PLAN, plan)
@@ -128,6 +129,12 @@ def _plan_of(building: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return plan if isinstance(plan, dict) and plan.get("format") == FORMAT else None
+
+
+def _begun(building: Path) -> dict[str, Any] | None:
+    """The plan of a build to go on with; None where no part is finished: another plan may take its place."""
+    plan = _plan_of(building)
+    return plan if plan is not None and ((building / DECIDED).is_dir() or parts_in(building)) else None
 
 
 def _state_of(building: Path) -> str:

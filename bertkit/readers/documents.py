@@ -36,7 +36,7 @@ from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.faults import Faults
 from bertkit.readers.formats import DELIMITED, JSON
 from bertkit.readers.hub import stream_hub
-from bertkit.readers.jsonl import object_of_line
+from bertkit.readers.jsonl import is_one_object, objects_of
 from bertkit.readers.markup import ARTICLE, articles, lines_of_page
 from bertkit.readers.remote import is_url, look_up
 from bertkit.readers.zstd import INSTALL
@@ -190,6 +190,9 @@ def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_colu
             with open_content(source.name) as content:
                 known = ARTICLE.match(content.beginning) or JSON.looks_like(content)
             return None if known else "without a file extension: --include '*' reads them as text"
+        if ending in JSON.endings:
+            with open_content(source.name) as content:
+                return "a JSON object, not rows" if is_one_object(content) else None
         if ending in DELIMITED.endings:
             with open_content(source.name) as content:
                 if (rows := next(parse_delimited(content, keep_broken=True), None)) and text_column not in rows.columns:
@@ -278,7 +281,8 @@ class Documents:
     def _of_content(self, content: Content) -> Iterator[Document]:
         source, ending = content.source, content.extension
         if ending in JSON.endings or (not ending and JSON.looks_like(content)):
-            yield from self._of_rows(self._json_rows(content), source)
+            numbered = (pair for first, block in self._lines(content) for pair in enumerate(block, start=first))
+            yield from self._of_rows(objects_of(content, numbered, self.faults), source)
         elif ending in DELIMITED.endings:
             yield from self._of_rows(self._table_rows(content), source)
         elif ARTICLE.match(content.beginning):
@@ -343,17 +347,6 @@ class Documents:
                 yield Document(lines, where)
             else:
                 self.faults.without_text += 1
-
-    def _json_rows(self, content: Content) -> Iterator[tuple[int, dict[str, Any]]]:
-        for first, lines in self._lines(content):
-            for number, line in enumerate(lines, start=first):
-                if line.strip():
-                    try:
-                        row = object_of_line(line, f"{content.source}:{number}", "expected one object per line")
-                    except DataError as error:
-                        self.faults.take(error)
-                    else:
-                        yield number, row
 
     def _table_rows(self, content: Content) -> Iterator[tuple[int | str, dict[str, Any]]]:
         for rows in parse_delimited(content, keep_broken=self.faults.policy != "fail"):

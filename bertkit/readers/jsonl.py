@@ -17,6 +17,7 @@ from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.readers import Examples
 from bertkit.readers.columns import is_usual_name
 from bertkit.readers.content import Content
+from bertkit.readers.faults import Faults
 from bertkit.readers.json_text import broken_json, check_characters, kind_of, load_json
 
 Block = tuple[Sequence[int | str], list[dict[str, Any]], str]  # the place of each object; the objects; their escaped text
@@ -43,7 +44,7 @@ def parse_jsonl(
     of_line: AsRow = partial(_of_line, as_row)
     if keep_broken:
         as_row, of_line = partial(_or_nothing, as_row), partial(_or_nothing, of_line)
-    is_list = _is_list(content)
+    is_list = is_one_list(content)
     if rows is not None:
         text = content.text()
         blocks = _list(text, source, _find(text, rows, source), as_row, inside=True)
@@ -73,9 +74,35 @@ def parse_jsonl(
         raise DataError("the list is empty" if is_list or rows is not None else "the file is empty", where=source)
 
 
-def object_of_line(line: str, where: str, hint: str) -> dict[str, Any]:
-    """The object that a line holds. hint: what the file should hold. Raises DataError."""
-    return _as_row(_value_of(line, where, hint), where, hint=hint)
+def objects_of(
+    content: Content, lines: Iterable[tuple[int, str]], faults: Faults
+) -> Iterator[tuple[int | str, dict[str, Any]]]:
+    """Each object of a file with its place: of its one list, or else of these numbered lines. Others are given to `faults`."""
+    if is_one_object(content):
+        raise DataError("the file is one JSON object", where=content.source, hint=_HINT)
+    if is_one_list(content):
+        text = content.text()
+        blocks = _list(text, content.source, _skip(text, 0), lambda value, where: value)
+        values = ((place, partial(_as_object, value)) for places, found, _ in blocks for place, value in zip(places, found))
+    else:
+        values = ((number, partial(_object_of_line, line)) for number, line in lines if line.strip())
+    for place, read in values:
+        try:
+            row = read(f"{content.source}:{place}")
+        except DataError as error:
+            faults.take(error)
+        else:
+            yield place, row
+
+
+def _object_of_line(line: str, where: str) -> dict[str, Any]:
+    return _as_object(_value_of(line, where, _HINT), where)
+
+
+def _as_object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise DataError(f"found {kind_of(value)}; expected an object", where=where, hint=_HINT)
+    return value
 
 
 def _of_line(as_row: AsRow, line: str, where: str) -> dict[str, Any]:
@@ -102,7 +129,7 @@ def _value_of(line: str, where: str, hint: str) -> Any:
         raise broken_json(error, line, where, hint) from None
 
 
-def _as_row(value: Any, where: str, *, columns: tuple[str, ...] | None = None, hint: str = _HINT) -> dict[str, Any]:
+def _as_row(value: Any, where: str, *, columns: tuple[str, ...] | None = None) -> dict[str, Any]:
     """A row that is an object, or, with names for its values, a list."""
     if columns is None:
         match value:
@@ -110,7 +137,7 @@ def _as_row(value: Any, where: str, *, columns: tuple[str, ...] | None = None, h
                 return value
             case [str(text), dict(annotations)]:
                 return {"text": text, **annotations}
-        hint = f"name the values of these lists: --columns {_names_for(value)}" if isinstance(value, list) else hint
+        hint = f"name the values of these lists: --columns {_names_for(value)}" if isinstance(value, list) else _HINT
         raise DataError(f"found {kind_of(value)}; expected an object", where=where, hint=hint)
     if isinstance(value, dict):
         what = "--columns is for rows that are lists of values; these rows are objects"
@@ -143,7 +170,7 @@ def _by_line(content: Content, of_line: AsRow) -> Iterator[Block]:
 def _refuse_document(blocks: Iterator[Block], content: Content) -> Iterator[Block]:
     """The blocks of a file by line. Raises DataError if the file is rather one object with rows inside."""
     text = content.beginning.strip()
-    if "\n" in text and text.startswith("{") and _ends_early(content.first_line):
+    if is_one_object(content):
         whole = content.text()
         try:
             value = json.loads(whole)
@@ -157,6 +184,12 @@ def _refuse_document(blocks: Iterator[Block], content: Content) -> Iterator[Bloc
         if alone and any(len(rows) >= _MANY or any(map(is_usual_name, _names(rows[0]))) for _, rows in _lists_in(first)):
             raise _no_rows(first, content.source)
         yield block
+
+
+def is_one_object(content: Content) -> bool:
+    """Whether a file is one object over several lines."""
+    text = content.beginning.strip()
+    return "\n" in text and text.startswith("{") and _ends_early(content.first_line)
 
 
 def _names(row: Any) -> Iterable[str]:
@@ -177,7 +210,7 @@ def _ends_early(line: str) -> bool:
 # --- a list of rows --------------------------------------------------------------------------------------------------------
 
 
-def _is_list(content: Content) -> bool:
+def is_one_list(content: Content) -> bool:
     """Whether a file is one list of rows; lists that are rows themselves stand one a line, or begin with a text."""
     if not re.match(r'\s*\[(?!\s*")', content.beginning):
         return False

@@ -138,14 +138,19 @@ class RunFolder:
             accelerator.wait_for_everyone()
             if self.resume_from is not None:
                 progress.note(f"resuming from {self.resume_from}")
-                before = (self.unfinished or {}).get("num_processes", accelerator.num_processes)
-                if before != accelerator.num_processes:
-                    what = f"the run started with {plural(before, 'process', 'processes')}"
-                    exact = "data, their order and masks stay exactly the same"
-                    progress.warn(
-                        f"{what}: {exact}; the rounding of sums and, with dropout, which values are dropped will differ"
-                    )
+                self._warn_of_rounding(values)
             yield
+
+    def _warn_of_rounding(self, values: dict[str, Any]) -> None:
+        """Warn if a run is resumed with other processes or threads than it began with."""
+        nouns = {"num_processes": ("process", "processes"), "num_threads": ("thread", "threads")}
+        before = values | (self.unfinished or {})
+        changed = [name for name in nouns if before.get(name) != values.get(name)]
+        if changed:
+            started = f"the run started with {' and '.join(plural(before[name], *nouns[name]) for name in changed)}"
+            dropped = " and, with dropout, which values are dropped" if "num_processes" in changed else ""
+            differs = f"the rounding of sums{dropped} will differ"
+            progress.warn(f"{started}: data, their order and masks stay exactly the same; {differs}")
 
     def end(self, values: dict[str, Any], state: TrainState, accelerator: Accelerator, card: Callable[[], str]) -> None:
         """Write the model card and the final run.json, which makes the run finished; the main process does.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import re
@@ -50,9 +51,9 @@ def build(tiny_tokenizer_dir: Path, tmp_path: Path) -> Callable[..., dict[str, A
     """A function that builds the corpus tmp_path/NAME from texts there: build("c", "a.txt", min_tokens=9)."""
 
     def build(name: str, *texts: str, tokenizer: Path = tiny_tokenizer_dir, **options: Any) -> dict[str, Any]:
-        how = {key: options.pop(key) for key in ("num_processes", "overwrite") if key in options}
+        how = {key: options.pop(key) for key in ("num_processes", "overwrite", "encoding") if key in options}
         return build_corpus(
-            [text if is_url(text) else str(tmp_path / text) for text in texts],
+            [text if is_url(text) or text == "-" else str(tmp_path / text) for text in texts],
             tokenizer,
             tmp_path / name,
             CorpusConfig(**options),
@@ -626,13 +627,12 @@ def test_a_corpus_among_its_texts_is_none_of_them(begin: str, build, tmp_path: P
 
 def test_an_unfinished_corpus_resumes_only_as_it_began(small_parts, build, tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", made_documents(60, 5))
-    path.write_bytes(path.read_bytes() + b"\xff\n")  # the build ends with an error
+    (tmp_path / "b.txt").write_bytes(b"\xff\n")  # the build ends with an error
     with pytest.raises(DataError):
-        build("c", "a.txt")
-    write(tmp_path / "b.txt", made_documents(6, 5))
+        build("c", "a.txt", "b.txt")
     for names, options, said in (
-        (["a.txt"], {"min_tokens": 6}, "min_tokens was 5, is 6"),
-        (["a.txt", "b.txt"], {}, f"the text was {path}, is {path}, {tmp_path / 'b.txt'}"),
+        (["a.txt", "b.txt"], {"min_tokens": 6}, "min_tokens was 5, is 6"),
+        (["a.txt"], {}, f"the text was {path}, {tmp_path / 'b.txt'}, is {path}"),
     ):
         with pytest.raises(UsageError) as error:
             build("c", *names, **options)
@@ -640,11 +640,36 @@ def test_an_unfinished_corpus_resumes_only_as_it_began(small_parts, build, tmp_p
     with pytest.raises(UsageError) as error:
         read_meta(tmp_path / "c")
     assert ("parts of its text finished so far" in error.value.what, "resumes" in str(error.value.hint)) == (True, True)
-    path.write_bytes(path.read_bytes()[:-2])  # which is other text
+    path.write_bytes(path.read_bytes() + b"\n")  # which is other text
     with pytest.raises(UsageError) as error:
-        build("c", "a.txt")
+        build("c", "a.txt", "b.txt")
     assert (error.value.where, f"the text {path} has changed since" in error.value.what) == (str(tmp_path / "c"), True)
     assert build("c", "a.txt", overwrite=True)["documents"]["read"] == 60
+
+
+def test_a_build_without_a_finished_part_begins_again_with_any_settings(build, tmp_path: Path) -> None:
+    """What the hint of its error says can be done."""
+    (tmp_path / "a.txt").write_bytes("the café is late today\n\nthe city is early today\n".encode("latin-1"))
+    with pytest.raises(DataError) as error:
+        build("c", "a.txt")
+    assert "--encoding latin-1" in str(error.value.hint)
+    config = CorpusConfig(min_tokens=3)
+    tokenizer = json.loads((tmp_path / "c" / "building" / "plan.json").read_text("utf-8"))["tokenizer"]
+    found = build("c", "a.txt", encoding="latin-1", min_tokens=3)
+    assert (found["documents"]["read"], found["min_tokens"], found["tokenizer"]) == (2, config.min_tokens, tokenizer)
+    assert not list(tmp_path.glob("c.old-*"))
+
+
+def test_text_that_was_partly_read_from_standard_input_cannot_be_resumed(
+    small_parts, build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.txt", made_documents(60, 5))
+    for _ in range(2):
+        text = io.BytesIO((tmp_path / "a.txt").read_bytes() * 20 + b"\xff\n")  # more than is decoded at once
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(text))
+        with pytest.raises((DataError, UsageError)) as error:
+            build("c", "-")
+    assert error.value.what == "a corpus from standard input cannot be resumed"
 
 
 def test_an_unfinished_corpus_resumes_only_of_the_same_remote_files(small_parts, build, tmp_path: Path) -> None:
@@ -683,7 +708,7 @@ def test_the_commands(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> 
         (path, "c", b"", 0),
         ("-", "piped", path.read_bytes(), 0),
         ("-", "cut", b"\xff", 3),
-        ("-", "cut", path.read_bytes(), 2),  # nothing says that it is the same text
+        ("-", "cut", path.read_bytes(), 0),  # nothing was finished
     ]:
         ran = run_bertkit(*build, text, "-o", name, stdin=stdin)
         assert ran.code == code, ran.err

@@ -18,7 +18,7 @@ from file_contents import refused, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit.errors import MachineError
+from bertkit.errors import DataError, MachineError
 from bertkit.readers import content
 from bertkit.readers import documents as module
 from bertkit.readers.documents import Document, Documents, Source, look_for
@@ -68,6 +68,34 @@ def test_a_line_that_is_left_out_does_not_change_the_layout(tmp_path):
     text = "\n\n".join(f"{i}.\n" + "More.\n" * 19 for i in range(30))
     path = write(tmp_path / "a.txt", b"\xff\n" + text.encode())
     assert [len(read(path, faults=Faults(policy))) for policy in ("skip", "replace")] == [30, 30]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_json_list_is_read_row_by_row(tmp_path, indent):
+    rows = [{"text": "One.\nTwo."}, 5, {"text": "Three."}, {"body": "x"}]
+    path = write(tmp_path / "a.json", json.dumps(rows[::2], indent=indent))
+    assert lines_of(path) == [["One.", "Two."], ["Three."]]
+    assert read(path)[1].where == f"{path}:{5 if indent else '1[1]'}"
+    write(path, json.dumps(rows, indent=indent))
+    with pytest.raises(DataError, match="found a number; expected an object"):
+        read(path)
+    faults = Faults("skip")
+    assert lines_of(path, faults=faults) == [["One.", "Two."], ["Three."]]
+    assert (faults.count, "no column 'text'" in faults.summary()) == (2, True)
+
+
+def test_a_json_object_is_no_text(tmp_path):
+    """Such as the configuration of a model beside its texts."""
+    write(tmp_path / "a.txt", "One.")
+    path = write(tmp_path / "config.json", json.dumps({"text": {"hidden_size": 8}}, indent=1))
+    found = look_for([str(tmp_path)])
+    assert [*found.sources] == [str(tmp_path / "a.txt")]
+    assert found.skipped == {"a JSON object, not rows": [str(path)]}
+    with pytest.raises(DataError, match="the file is one JSON object"):
+        read(path)
+    with pytest.raises(DataError) as error:
+        read(write(tmp_path / "b.jsonl", "[1, 2]\n[3, 4]\n"))
+    assert "--columns" not in str(error.value.hint), "no option of a command that reads text"
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "json", "ndjson.gz", "json-lines"])

@@ -41,7 +41,7 @@ from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.language_model import BertForPreTraining
-from bertkit.runs.inference.language_model import evaluate_corpus, open_to_fill
+from bertkit.runs.inference.language_model import evaluate_corpora, open_to_fill
 from bertkit.runs.inference.predict import predict_window
 from bertkit.runs.pretraining import course, held_out, rehearsal
 from bertkit.runs.pretraining import pretrain as pretraining
@@ -175,8 +175,8 @@ def test_a_trained_model_has_the_scores_of_transformers_and_fills_masks(trained:
     assert scores["validation/perplexity"] == pytest.approx(np.exp(scores["validation/mlm_loss"]))
     theirs = transformers_scores(trained, corpus, "mlm+nsp")
     assert {name: scores[name] for name in theirs} == pytest.approx(theirs, rel=1e-4)
-    for chosen in (None, corpus):
-        assert evaluate_corpus(str(trained), chosen, CPU) == pytest.approx(scores, rel=1e-5)
+    for chosen in ([], [corpus]):
+        assert evaluate_corpora(str(trained), chosen, CPU) == pytest.approx(scores, rel=1e-5)
     config = filled(PretrainConfig(max_length=32))
     features = held_out_of(corpus, config)
     counts = np.bincount(features.labels["mlm"].values)
@@ -219,12 +219,12 @@ def test_sentence_order_is_scored_as_such_also_without_run_json(pretrain, corpus
     theirs = transformers_scores(tmp_path / "run", corpus, "mlm+sop")
     assert {name: scores[name] for name in theirs} == pytest.approx(theirs, rel=1e-4)
     assert "segment B is next or previous" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-    assert evaluate_corpus(str(tmp_path / "run"), None, {}) == pytest.approx(scores, rel=1e-5)
+    assert evaluate_corpora(str(tmp_path / "run"), [], {}) == pytest.approx(scores, rel=1e-5)
     (tmp_path / "run" / "run.json").unlink()
-    found = evaluate_corpus(str(tmp_path / "run"), corpus, {"max_length": 32, "batch_size": 16, **CPU})
+    found = evaluate_corpora(str(tmp_path / "run"), [corpus], {"max_length": 32, "batch_size": 16, **CPU})
     assert found == pytest.approx(scores, rel=1e-5)
     with pytest.raises(UsageError):
-        evaluate_corpus(str(tmp_path / "run"), None, {})  # nothing names its corpus
+        evaluate_corpora(str(tmp_path / "run"), [], {})  # nothing names its corpus
     pretrain("again", max_steps=1, model=tmp_path / "run")
     assert read(tmp_path / "again" / "config.json")["bertkit"]["objective"] == "mlm+nsp"
 
@@ -288,6 +288,33 @@ def test_masks_are_filled_as_transformers_fills_them(architecture: str, make_mod
     assert error.value.where == str(tmp_path / "none.txt")
 
 
+def test_masks_in_tables_are_filled_with_their_ids(run_bertkit, make_model_dir, tmp_path: Path) -> None:
+    """A file that its name says is a table has rows, not lines; one without a column of texts is refused."""
+    model = make_model_dir("BertForMaskedLM", initializer_range=0.5)
+    rows = [{"id": f"r{number}", "text": text} for number, text in enumerate(["the, [MASK] movie", "no mask", "[MASK]"])]
+    table = "id,text\n" + "".join(f'{row["id"]},"{row["text"]}"\n' for row in rows)
+    (tmp_path / "rows.csv").write_text(table, encoding="utf-8")
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (tmp_path / "rows.txt").write_text("".join(row["text"] + "\n" for row in rows), encoding="utf-8")
+    found = {}
+    for ending in ("txt", "csv", "jsonl"):
+        ran = run_bertkit("predict", model, f"rows.{ending}", "--format", "jsonl", "--precision", "fp32")
+        assert ran.code == 0, ran.err
+        found[ending] = [json.loads(line) for line in ran.out.splitlines()]
+    assert found["csv"] == found["jsonl"]
+    assert [row.pop("id") for row in found["csv"]] == ["r0", "r1", "r2"]
+    assert [row.pop("id") for row in found["txt"]] == [0, 1, 2]
+    assert found["csv"] == found["txt"]
+    (tmp_path / "named.csv").write_text("sentence\nthe [MASK]\n", encoding="utf-8")
+    refused = run_bertkit("predict", model, "named.csv")
+    assert (refused.code, "no column 'text'; columns: sentence" in refused.err) == (3, True), refused.err
+    (tmp_path / "number.jsonl").write_text('{"text": "the [MASK]"}\n{"text": 5}\n', encoding="utf-8")
+    refused = run_bertkit("predict", model, "number.jsonl")
+    assert (refused.code, "column 'text' contains 5; expected text" in refused.err) == (3, True), refused.err
+    ran = run_bertkit("predict", model, "number.jsonl", "--on-error", "skip", "--format", "jsonl")
+    assert (ran.code, len(ran.out.splitlines())) == (0, 1), ran.err
+
+
 def test_masks_are_filled_with_tokens_only_where_the_vocabulary_is_padded(make_model_dir, tmp_path: Path) -> None:
     """As for efficiency on a device: the model has rows, with weights, that stand for no token."""
     tokenizer = Tokenizer.load(make_model_dir())
@@ -320,7 +347,7 @@ def test_a_causal_model(pretrain, run_bertkit, tmp_path: Path) -> None:
     changed = torch.cat([ids[:, :-3], ids.flip(1)[:, -3:]], dim=1)
     with torch.no_grad():
         assert torch.allclose(theirs(ids).logits[:, :-3], theirs(changed).logits[:, :-3], atol=1e-6), "what follows is not read"
-    assert evaluate_corpus(str(tmp_path / "run"), None, {}) == pytest.approx(scores, rel=1e-5)
+    assert evaluate_corpora(str(tmp_path / "run"), [], {}) == pytest.approx(scores, rel=1e-5)
     with pytest.raises(UsageError):
         open_to_fill(str(tmp_path / "run"), {}, top_k=1)
     with pytest.raises(UsageError):
@@ -476,7 +503,7 @@ def test_the_last_weights_are_averaged_and_evaluated(pretrain, tmp_path: Path) -
         expected = torch.stack([each[name].double() for each in weights]).mean(0)
         torch.testing.assert_close(tensor.double(), expected, rtol=1e-6, atol=1e-7)
         assert not torch.equal(tensor, weights[-1][name]), name
-    assert evaluate_corpus(str(tmp_path / "averaged"), None, CPU) == pytest.approx(run["last"]["scores"], rel=1e-5)
+    assert evaluate_corpora(str(tmp_path / "averaged"), [], CPU) == pytest.approx(run["last"]["scores"], rel=1e-5)
     for step in range(1, 5):
         files = (tmp_path / name / f"checkpoint-{step}" / "model.safetensors" for name in ("plain", "averaged"))
         assert next(files).read_bytes() == next(files).read_bytes(), "the course of the training is the same"
@@ -863,7 +890,7 @@ def test_a_run_is_repeated_from_its_run_json(pretrain, run_bertkit, corpus: Path
     assert (tmp_path / "second/model.safetensors").read_bytes() == (tmp_path / "first/model.safetensors").read_bytes()
     ran = run_bertkit("finetune", "--config", "first/run.json", "-o", "tuned")
     assert (ran.code, ran.err.strip().endswith("(first/run.json)")) == (2, True)
-    whole, short = (evaluate_corpus("first", None, overrides) for overrides in ({}, {"max_length": 12}))
+    whole, short = (evaluate_corpora("first", [], overrides) for overrides in ({}, {"max_length": 12}))
     assert whole != short, "the command line wins over the phases of the run"
 
 

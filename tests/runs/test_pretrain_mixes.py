@@ -142,6 +142,33 @@ def test_a_mix_is_scored_with_the_weights_that_it_was_trained_with(
     assert json.loads(ran.out) == pytest.approx(read(tmp_path / "run/run.json")["best"]["scores"], rel=1e-6)
 
 
+def test_each_corpus_that_is_named_is_scored(
+    pretrain: Callable[..., Ran], corpora: Path, run_bertkit: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the last one alone. Of many sources the largest have scores, and that is said."""
+    assert pretrain("run", "general").code == 0
+    named = [word for name in ("own", "general") for word in ("--corpus", corpora / name)]
+    both, one = (run_bertkit("eval", "run", *words, "--json") for words in (named, named[2:]))
+    found = json.loads(both.out)
+    assert {"validation/own/mlm_loss", "validation/own/desk.txt/mlm_loss", "validation/general/mlm_loss"} <= {*found}
+    general = json.loads(one.out)
+    assert found["validation/general/mlm_loss"] == pytest.approx(general["validation/mlm_loss"], rel=1e-5)
+    assert "computed in float32" in one.err
+    monkeypatch.setattr("bertkit.runs.pretraining.sequences.SOURCES", 1)
+    assert "scores are shown for 1 of 2 sources" in run_bertkit("eval", "run", *named).err
+
+
+def test_a_corpus_without_held_out_text_is_named(
+    pretrain: Callable[..., Ran], corpora: Path, run_bertkit: Callable[..., Ran], tmp_path: Path
+) -> None:
+    build = ["corpus", "build", corpora / "films.txt", "--tokenizer", corpora / "own", "--num-processes", 1]
+    ran = run_bertkit(*build, "--validation", "0.0001%", "-o", "whole")
+    assert (ran.code, "--validation 0.0001% holds out none of 90 documents" in ran.err) == (0, True), ran.err
+    ran = pretrain("run", "own", tmp_path / "whole")
+    assert (ran.code, "whole has no held-out documents" in ran.err) == (0, True), ran.err
+    assert not any("whole" in name for name in read(tmp_path / "run/run.json")["best"]["scores"])
+
+
 def test_a_missing_file_of_entities_is_named(pretrain: Callable[..., Ran], tmp_path: Path) -> None:
     ran = pretrain("run", "general", "--masking", "entities", "--entities", "missing.txt")
     assert (ran.code, (tmp_path / "run").exists()) == (3, False)

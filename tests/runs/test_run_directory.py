@@ -240,7 +240,7 @@ def test_a_run_resumed_by_another_number_of_processes_is_reported(tmp_path: Path
     for processes in (1, 3):
         values = a_run(tmp_path, num_processes=processes)
         (tmp_path / "checkpoint-9").mkdir(exist_ok=True)
-        with RunFolder.prepare(tmp_path).open(values, start_accelerator("cpu")):
+        with RunFolder.prepare(tmp_path).open(values | {"num_processes": 1}, start_accelerator("cpu")):
             assert ("warning: the run started with 3 processes" in capsys.readouterr().err) == (processes == 3)
 
 

@@ -401,7 +401,10 @@ def test_a_damaged_best_model_that_no_later_step_need_replace_is_not_resumed(unf
     refused(command(unfinished), "model.safetensors", "best model", code=4)
 
 
-def test_resuming_with_another_number_of_processes_says_what_stays_exact(run_bertkit, make_model_dir, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "said"), [("num_processes", "processes"), ("num_threads", "threads")])
+def test_resuming_with_other_processes_or_threads_says_what_stays_exact(
+    name: str, said: str, run_bertkit, make_model_dir, tmp_path: Path
+) -> None:
     (tmp_path / "train.csv").write_text(
         "text,label\n" + "".join(f"movie {row},{row % 2}\n" for row in range(16)), encoding="utf-8"
     )
@@ -410,8 +413,9 @@ def test_resuming_with_another_number_of_processes_says_what_stays_exact(run_ber
     assert run_bertkit(*command.split()).code == 0
     path = tmp_path / "run" / "run.json"
     before = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(before | {"status": "running", "num_processes": 2}), encoding="utf-8")
+    assert before[name] == {"num_processes": 1, "num_threads": torch.get_num_threads()}[name]
+    path.write_text(json.dumps(before | {"status": "running", name: 64}), encoding="utf-8")
     ran = run_bertkit(*command.split())
     assert ran.code == 0
-    said = " ".join(ran.err.split())
-    assert "the run started with 2 processes: data, their order and masks stay exactly the same; the rounding of sums" in said
+    what = f"the run started with 64 {said}: data, their order and masks stay exactly the same; the rounding of sums"
+    assert what in " ".join(ran.err.split())

@@ -20,11 +20,11 @@ from bertkit.model.devices import OneProcess
 from bertkit.model.directory import files_beside_weights
 from bertkit.model.heads import BertForTokenClassification
 from bertkit.readers import Examples, join_blocks
-from bertkit.readers.formats import LINES, read_file
+from bertkit.readers.formats import read_file
 from bertkit.runs.export.graph import SHAPES, Graph, largest_difference, quantize, require_packages, write_graph
 from bertkit.runs.export.padded import Padded
 from bertkit.runs.export.quantized import TEXTS, Verdict, compare_language_models, compare_tasks
-from bertkit.runs.inference.language_model import LanguageModelPredictor, is_language_model
+from bertkit.runs.inference.language_model import MASKED_TEXTS, LanguageModelPredictor, is_language_model
 from bertkit.runs.inference.predictor import Predictor, TaskPredictor
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import read_run_file
@@ -115,7 +115,9 @@ def _open(name: str, *, int8: bool, texts: str | None) -> tuple[Predictor, Rows 
     if is_language_model(name):
         if int8 and texts is None:
             raise UsageError("--int8 of a pre-trained model needs texts to compare on", hint="name a file: --texts FILE")
-        return LanguageModelPredictor.open(name, "cpu", "fp32"), Rows(read_file(texts, (LINES,))) if int8 and texts else None
+        return LanguageModelPredictor.open(name, "cpu", "fp32"), Rows(
+            read_file(texts, MASKED_TEXTS)
+        ) if int8 and texts else None
     if int8 and texts is None and read_run_file(Path(name)) is None:
         raise UsageError("--int8 needs texts to compare on, and only a run has its own", hint="name a file: --texts FILE")
     target = open_target(name, None, _ON_CPU, to_predict=not int8 or texts is not None)

@@ -7,6 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import listed, quoted
@@ -117,6 +119,7 @@ def finetune(
         dtype=training.precision.recorded,
         rates=training.precision.rates or before.get("rates"),
         num_processes=accelerator.num_processes,
+        num_threads=torch.get_num_threads(),
         total_steps=training.steps,
     )
     return train_into(run, training, values, examples, evaluated, is_part=is_part)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from rich.text import Text
 from torch import Tensor, nn
 
-from bertkit import manifest
+from bertkit import manifest, progress
 from bertkit.config import PretrainConfig, convert, options_of
 from bertkit.corpus.corpora import Corpus, open_corpora
 from bertkit.corpus.objectives import OBJECTIVES, Objective
-from bertkit.errors import DataError, ModelError, UsageError, flag_of
+from bertkit.errors import DataError, ModelError, UsageError, flag_of, listed
 from bertkit.features import Features, Ragged
 from bertkit.model.batch import Batch, Outputs
 from bertkit.model.config import BLOCK_KEY, PRETRAINING
@@ -30,7 +30,7 @@ from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrain
 from bertkit.progress import NO_BAR, Bar, plain
 from bertkit.readers import Examples
 from bertkit.readers.content import source_name
-from bertkit.readers.formats import LINES, read_blocks
+from bertkit.readers.formats import LINES, TABLES, read_blocks
 from bertkit.report import Piece
 from bertkit.runs.evaluate import Split
 from bertkit.runs.inference.predictor import LONGEST, Predictor, Row
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 _HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
+# A file is a table by its name alone: a line of text may have commas.
+MASKED_TEXTS = (*(replace(form, looks_like=lambda content: False) for form in TABLES), LINES)
 FILLS = 3  # likeliest tokens that a report shows of a mask
 TEXTS_SCORED = 256  # at once: of a masked model each has as many sequences as it has tokens
 
@@ -77,13 +79,16 @@ class LanguageModelPredictor(Predictor):
         return Filled(self.pretrained.tokenizer.special_tokens["mask_token"])
 
     def read_blocks(self, file: str) -> Iterator[Examples]:
-        """The lines of a file. Raises UsageError for a few lines none of which has a mask to fill."""
-        blocks = read_blocks(file, (LINES,), **self.opening)
+        """The lines of a file, or the rows of a table with a column `text`.
+
+        Raises UsageError for a few rows none of which has a mask to fill.
+        """
+        blocks = map(self.standard, read_blocks(file, MASKED_TEXTS, **self.opening))
         first, *others = islice(blocks, 2)
         mask_token = self.pretrained.tokenizer.special_tokens["mask_token"]
-        encoded = self._encode([text for text in first.columns["text"] if mask_token in (text or "")])
+        encoded = self._encode([text for text in first.columns["text"] if isinstance(text, str) and mask_token in text])
         if not others and not any(map(len, self.masks(encoded))):
-            what = f"no line has a {mask_token} to fill"
+            what = f"no {'line' if [*first.columns] == ['text'] else 'text'} has a {mask_token} to fill"
             if len(encoded.input_ids):
                 what += f" in its first {self.max_length} tokens"
             hint = 'for example: echo "The [MASK] is closed." | bertkit predict MODEL'
@@ -96,12 +101,15 @@ class LanguageModelPredictor(Predictor):
         return {"text": row} if isinstance(row, str) else row
 
     def refused(self, rows: Examples) -> dict[int, str]:
+        if self.opening.get("on_error") != "skip":
+            return {}
         texts = enumerate(rows.columns["text"])
-        return {row: f"the row cannot be read ({rows.where(row)})" for row, text in texts if text is None}
+        return {row: f"the row has no text ({rows.where(row)})" for row, text in texts if not isinstance(text, str)}
 
     def standard(self, examples: Examples) -> Examples:
         if "text" not in examples.columns:
-            raise DataError(f"no column 'text'; columns: {', '.join(examples.columns)}", where=examples.source)
+            what = f"no column 'text'; columns: {listed([*examples.columns], 12)}"
+            raise DataError(what, where=examples.source, hint="call the column with the texts 'text'")
         return examples
 
     def _encode(self, texts: Sequence[str]) -> Encoded:
@@ -263,18 +271,19 @@ def filled_text(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_to
     return filled
 
 
-def evaluate_corpus(name: str, corpus: Path | None, overrides: Mapping[str, Any]) -> dict[str, float]:
-    """Held-out loss, perplexity and accuracies of a model, on its own corpus or another with the same tokenizer."""
-    scores = open_held_out(name, corpus, overrides).scores()
-    return {f"validation/{score}": value for score, value in scores.items()}
+def evaluate_corpora(name: str, corpora: Sequence[str | Path], overrides: Mapping[str, Any]) -> dict[str, float]:
+    """Held-out loss, perplexity and accuracies of a model, on its own corpora or others with the same tokenizer."""
+    held_out = open_held_out(name, corpora, overrides)
+    progress.note(f"computed in {held_out.model.precision.recorded}")
+    return {f"validation/{score}": value for score, value in held_out.scores().items()}
 
 
-def open_held_out(name: str, corpus: Path | None, overrides: Mapping[str, Any]) -> HeldOut:
-    """A model and the held-out sequences of its own corpora, or of another with the same tokenizer. Raises UsageError."""
+def open_held_out(name: str, corpora: Sequence[str | Path], overrides: Mapping[str, Any]) -> HeldOut:
+    """A model and the held-out sequences of its own corpora, or of others with the same tokenizer. Raises UsageError."""
     pretrained = open_pretrained(name)
     values = read_run_file(pretrained.folder)
-    folders: list[str | Path] = [corpus] if corpus is not None else []
-    if corpus is None:
+    folders = [*corpora]
+    if not corpora:
         if values is None:
             raise UsageError(f"{name} is not a bertkit run and has no corpus of its own", hint="choose one: --corpus C")
         folders = [f"{data['source']}:{data.get('share', 1)}" for data in corpora_of(values).values()]
@@ -283,15 +292,15 @@ def open_held_out(name: str, corpus: Path | None, overrides: Mapping[str, Any]) 
     config = _settings(asked | (values or {}).get("training", {}), overrides)
     check_max_length(config.lengths()[-1][0], pretrained.config)
     config = replace(config, objective=_objective_of(pretrained, config.objective).name)
-    corpora = open_corpora(folders)
-    corpora[0].check_tokenizer(pretrained.tokenizer, name)
+    opened = open_corpora(folders)
+    opened[0].check_tokenizer(pretrained.tokenizer, name)
     accelerator = start_accelerator(config.device)
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
-    sequences = held_out_sequences(corpora, pretrained.tokenizer, config, **place)
+    sequences = held_out_sequences(opened, pretrained.tokenizer, config, **place)
     if sequences is None:
-        where = str(corpora[0].folder)
+        where = str(opened[0].folder)
         raise UsageError("the corpus has no held-out documents", where=where, hint="build it with --validation 1%")
-    return HeldOut(LanguageModelPredictor(pretrained, accelerator, config.precision), sequences, corpora, config, accelerator)
+    return HeldOut(LanguageModelPredictor(pretrained, accelerator, config.precision), sequences, opened, config, accelerator)
 
 
 class HeldOut(NamedTuple):

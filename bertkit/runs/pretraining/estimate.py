@@ -97,7 +97,7 @@ def estimate(
     progress.note(f"{told}: the hours assume {rate}, without evaluations and waiting for other GPUs")
     total, most = sum(parts.values()) / 1e9, gpus.type.memory
     sizes = {**{name: size / 1e9 for name, size in parts.items() if size}, "together": total, f"of one {gpus.name}": most}
-    rows = [[name, f"{size:6.2f}"] for name, size in sizes.items()]
+    rows = [[name, f"{size:.2f}"] for name, size in sizes.items()]
     progress.table(f"memory per GPU, with at most {config.micro_batch_tokens} tokens at once", ["what", "GB"], rows)
     values = {
         "parameters": num_parameters,

@@ -124,8 +124,7 @@ def pretrain(
         _show_what_is_read(corpora, mixes)
     rank, world_size = accelerator.process_index, accelerator.num_processes
     validation = held_out_sequences(corpora, tokenizer, config, rank=rank, world_size=world_size)
-    if validation is None:
-        _note_nothing_held_out(config, corpora[0])
+    _note_what_is_not_held_out(config, corpora)
     to_beat = None if validation is None else _loss_to_beat(validation, objective, mixes[0], tokenizer, accelerator)
     batches_of = partial(micro_batches, limit=config.micro_batch_tokens, rank=rank, world_size=world_size)
     typical = partial(batches_of, masked=sum(config.mlm_probabilities()) / 2)
@@ -174,6 +173,7 @@ def pretrain(
         continued=continued or None,
         baselines=None if to_beat is None else {UNIGRAM: to_beat},
         num_processes=accelerator.num_processes,
+        num_threads=torch.get_num_threads(),
         total_steps=steps,
         drawing=objective.drawing,
         set_by=set_by or {},
@@ -261,11 +261,16 @@ def _show_what_is_read(corpora: Sequence[Corpus], mixes: Sequence[Mix]) -> None:
     warn_of_absent_entities(mixes[0].parts)
 
 
-def _note_nothing_held_out(config: PretrainConfig, corpus: Corpus) -> None:
-    """Raises UsageError where the held-out loss should stop the training."""
+def _note_what_is_not_held_out(config: PretrainConfig, corpora: Sequence[Corpus]) -> None:
+    """Note which corpora have no held-out text. Raises UsageError if none has, but the held-out loss should stop training."""
+    without = [corpus for corpus in corpora if not corpus.meta["validation"]["shards"]]
+    if len(without) < len(corpora):
+        for corpus in without:
+            progress.note(f"{corpus.name} has no held-out documents: the held-out loss is that of the other text")
+        return
     if config.early_stopping_patience is not None:
         what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
-        raise UsageError(what, where=str(corpus.folder), hint="build it with --validation 1%")
+        raise UsageError(what, where=str(corpora[0].folder), hint="build it with --validation 1%")
     progress.note("the corpus has no held-out documents: no held-out loss, and the last weights are kept")
 
 

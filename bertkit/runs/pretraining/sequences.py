@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bertkit import progress
 from bertkit.config import PretrainConfig, options_of
 from bertkit.corpus.corpora import Corpus, short_names
 from bertkit.corpus.entities import read_entities
@@ -107,7 +108,11 @@ def _held_out_of(corpus: Corpus, tokenizer: Tokenizer, config: PretrainConfig, s
     except DataError as error:
         raise DataError(error.what, where=f"the validation split of {corpus.folder}", hint=error.hint) from None
     sources = _sources_of(sampler, corpus, numbers)
-    most = sorted(source for source, _ in Counter(sources.tolist()).most_common(SOURCES))
+    counts = Counter(sources.tolist())
+    most = sorted(source for source, _ in counts.most_common(SOURCES))
+    if len(counts) > SOURCES:
+        shown = f"scores are shown for {SOURCES} of {len(counts)} sources, those with the most held-out sequences"
+        progress.note(f"{corpus.name}: {shown}")
     names = short_names([corpus.meta["sources"][source]["name"] for source in most])
     parts = {name: sources[share] == source for name, source in zip(names, most, strict=True)}
     return HeldOutSequences(features, parts if len(parts) > 1 else {})

@@ -281,7 +281,7 @@ def _describe_pretraining(runs: Sequence[Run], rows: int) -> list[Section]:
         before = f"{run.name}: " if len(runs) > 1 else ""
         details.append(Section(f"{before}Loss by phase", [_losses_by_phase(run)]))
         try:
-            held_out = open_held_out(str(run.folder), None, {})
+            held_out = open_held_out(str(run.folder), [], {})
         except UserError as error:  # what the run itself recorded is shown all the same
             scores.append(Finding("note", f"{run.name} is not scored: {error}", hint=error.hint))
             continue
