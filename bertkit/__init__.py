@@ -1,6 +1,6 @@
-"""bertkit fine-tunes BERT, and reads and writes Hugging Face's folders.
+"""bertkit fine-tunes BERT, and reads and writes Hugging Face model folders.
 
-The public names are imported when they are first used: `import bertkit` costs nothing.
+Public names are imported on first use, so `import bertkit` costs nothing.
 """
 
 from __future__ import annotations

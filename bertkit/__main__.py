@@ -1,4 +1,4 @@
-"""`python -m bertkit`, which is also what `accelerate launch -m bertkit` and torchrun run."""
+"""`python -m bertkit`, also run by `accelerate launch -m bertkit` and torchrun."""
 
 from __future__ import annotations
 

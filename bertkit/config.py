@@ -1,7 +1,7 @@
 """How a run trains: TrainConfig, and PretrainConfig for pre-training.
 
-An option is declared once, as a dataclass field made by `option`: its help, unit and choices stand beside it. The command
-line, run.json and recipes all read that one declaration. A field that nobody has set is None until `filled` gives it a value.
+An option is declared once, as a dataclass field made by `option`, with its help, unit and choices. The command line, run.json
+and recipes all read this one declaration. A field that is not set is None until `filled` gives it a value.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from bertkit.errors import UsageError, did_you_mean, flag_of
 
 # --- options -------------------------------------------------------------------------------------------------------
 
-# The commands that take an option: only what trains; what reads data with labels; what says how a model is used.
+# The commands that take an option: TRAIN and MEASURE for training, DATA for labelled data, USE for how a model is used.
 TRAIN = ("finetune",)
 MEASURE = ("finetune", "check")
 DATA = ("finetune", "check", "eval")
 USE = ("finetune", "check", "eval", "predict")
-SEQUENCES = ("pretrain", "corpus")  # which sequences a corpus gives
+SEQUENCES = ("pretrain", "corpus")  # for options that decide the sequences drawn from a corpus
 
 
 @dataclass(frozen=True)
 class Option:
     """One declared option: the field's name and type, what it does, its unit and its permitted values.
 
-    used: the commands that take it. excludes: options that it replaces where a file (--config) has them. needs: the switch
-    without which it has no effect.
+    used: the commands that take it. excludes: options in a file (--config) that it replaces. needs: the switch without which it
+    has no effect.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Option:
     used: tuple[str, ...] = TRAIN
     excludes: tuple[str, ...] = ()
     needs: str | None = None
-    chosen: bool = False  # the default only stands in where there are no rows to choose by: see tasks/defaults.py
+    chosen: bool = False  # the default is only used without rows to choose by: see tasks/defaults.py
 
     @property
     def flag(self) -> str:
@@ -55,7 +55,7 @@ class Option:
 
 
 def option(default: Any, help: str, **more: Any) -> Any:
-    """A dataclass field that is also an option; None until somebody sets it, or `filled` does. more: other fields of Option."""
+    """A dataclass field that is also an option; None until it is set, or filled by `filled`. more: other fields of Option."""
     return field(default=None, metadata={"default": default, "help": help, **more})
 
 
@@ -86,7 +86,7 @@ def filled(owner: Any, *sources: Mapping[str, Any]) -> Any:
 
 
 def check_values(owner: Any) -> None:
-    """Bring every option that is set to its type; a recipe's file is as fallible as a command line. Raises UsageError."""
+    """Convert every set option to its type; a recipe file can be as wrong as a command line. Raises UsageError."""
     for name, declared in options_of(owner).items():
         if (value := getattr(owner, name)) is not None:
             object.__setattr__(owner, name, convert(declared, value))
@@ -99,10 +99,10 @@ def bare_type(kind: Any) -> Any:
 
 
 def convert(option: Option, value: Any) -> Any:
-    """`value`, as the command line, YAML or JSON gave it, in the option's own type.
+    """Convert `value`, from the command line, YAML or JSON, to the option's type.
 
-    YAML reads 1e-5 as text and no as False: the first becomes the number it was meant to be, the second is refused unless
-    the option is a switch. Raises UsageError.
+    YAML reads 1e-5 as text and no as False: the first becomes the intended number, the second is refused unless the option
+    is a switch. Raises UsageError.
     """
     kind = bare_type(option.type)
     if value is None:
@@ -151,7 +151,7 @@ def convert(option: Option, value: Any) -> Any:
 class TrainConfig:
     """How to train. The defaults are those of Devlin et al. (2019), appendix A.3, for fine-tuning.
 
-    What a fine-tuning run states nowhere of `chosen` options is chosen by its model and its rows: see tasks/defaults.py.
+    `chosen` options that a fine-tuning run does not set are chosen by its model and its rows: see tasks/defaults.py.
     """
 
     optimizer: str = option("adamw", "AdamW; or LAMB, for very large batches", choices=("adamw", "lamb"))
@@ -274,13 +274,13 @@ class TrainConfig:
 
     @property
     def longer(self) -> str:
-        """How the user makes a run longer."""
+        """What the user can change to make a run longer."""
         return "a higher --max-steps" if self.max_steps else "a higher --num-epochs"
 
 
 # Settings that go together, by name. stable: Mosbach et al. (2021) and Zhang et al. (2021) find that runs on few rows fail for
-# want of steps, warm-up and bias correction. few-sample: Zhang et al. (2021), section 5, fresh top layers; Howard and Ruder
-# (2018) and Clark et al. (2020), slower lower ones.
+# lack of steps, warm-up and bias correction. few-sample: fresh top layers (Zhang et al., 2021, section 5) and lower learning
+# rates for lower layers (Howard and Ruder, 2018; Clark et al., 2020).
 PRESETS: dict[str, dict[str, Any]] = {
     "stable": {"adam_bias_correction": True, "warmup_ratio": 0.1, "num_epochs": 10.0},
     "few-sample": {"adam_bias_correction": True, "warmup_ratio": 0.1, "reinit_layers": 1, "layerwise_lr_decay": 0.9},
@@ -300,7 +300,7 @@ PRETRAINING_PRESETS: dict[str, dict[str, Any]] = {
     }
 }
 
-# The names are those of corpus/objectives.py, which says what each one draws, asks for and needs.
+# The names are those in corpus/objectives.py, which defines what each objective draws, predicts and needs.
 OBJECTIVES = {
     "mlm+nsp": "masked tokens and next sentences",
     "mlm+sop": "masked tokens and the order of two segments",
@@ -389,7 +389,7 @@ class PretrainConfig(TrainConfig):
             self.ramp()
 
     def mlm_probabilities(self) -> tuple[float, float]:
-        """The share of the tokens to predict at the first and at the last step. Raises UsageError for one that is none."""
+        """The share of the tokens to predict at the first and at the last step. Raises UsageError for an invalid one."""
         match = re.fullmatch(r"(\d*\.?\d+)(?::(\d*\.?\d+))?", self.mlm_probability)
         first, last = (float(match[1]), float(match[2] or match[1])) if match else (0.0, 0.0)
         if not (0 < first <= 1 and 0 < last <= 1):
@@ -408,7 +408,7 @@ class PretrainConfig(TrainConfig):
         return int(match[1]), float(match[2]) / 100
 
     def lengths(self) -> list[tuple[int, float]]:
-        """Each phase's max_length and share of the steps. Raises UsageError for malformed ones and shares that are not 100%."""
+        """Each phase's max_length and share of the steps. Raises UsageError if malformed, or if shares do not sum to 100%."""
         if self.phases is None:
             return [(self.max_length, 1.0)]
         matches = [re.fullmatch(r"(\d+):(\d+(?:\.\d+)?)%", phase) for phase in self.phases]

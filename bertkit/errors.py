@@ -89,7 +89,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def listed(items: Sequence[str], most: int = 5, separator: str = ", ", *, total: int | None = None) -> str:
-    """The first items, and how many more there are. total: of all, where `items` are the first of them."""
+    """The first items, and how many more there are. total: the number of all items, if `items` has only the first."""
     shown = [*items[:most]]
     if more := (len(items) if total is None else total) - len(shown):
         shown.append(f"and {more} more")
@@ -97,7 +97,7 @@ def listed(items: Sequence[str], most: int = 5, separator: str = ", ", *, total:
 
 
 def quoted(name: str) -> str:
-    """A name as it is; in quotes where white space begins or ends it, or it is empty."""
+    """A name; in quotes if it is empty, or begins or ends with white space."""
     return name if name.strip() == name != "" else repr(name)
 
 

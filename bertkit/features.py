@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 IGNORED = -100  # a target that no loss counts, as in torch and transformers
-IN_MEMORY = 2**24  # bytes of an array that grows; beyond them it is in a file
+IN_MEMORY = 2**24  # bytes of a growing array to keep in memory; beyond this, it is in a file
 BLOCK = 2**20  # values that are computed at once
 
 
 class Growing:
     """An array to which blocks are added: in memory while it is small, else mapped from a file in $TMPDIR.
 
-    The file has no name there, so that nothing is left of it, however the process ends.
+    The file has no name, so nothing is left of it, however the process ends.
     """
 
     def __init__(self, dtype: type) -> None:
@@ -110,7 +110,7 @@ def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def blocks_of(values: NDArray) -> Iterator[NDArray]:
-    """A flat array in parts that are worked on one at a time: each intermediate result is of one part."""
+    """A flat array in parts, to be processed one at a time, so that intermediate results stay small."""
     return (values[at : at + BLOCK] for at in range(0, len(values), BLOCK))
 
 
@@ -122,13 +122,13 @@ def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.
 
 @dataclass(frozen=True)
 class Features:
-    """What a model sees of a split; F features of one sequence or several (choices), S sequences in all.
+    """A split as a model sees it: F features, of one sequence or several (choices), and S sequences in all.
 
     input_ids, token_type_ids: S rows of tokens. sequences: (F + 1,) offsets of the sequences that make up a feature;
     None where each has one. rows: the positions within each sequence that the head reads; None = all.
-    labels: per loss term one row of targets per feature, maybe IGNORED. examples: (F,) the example that a feature came from.
-    extras: what only decoding reads, one row per feature. class_weights: per loss term of classes,
-    (C,) the weight of a target of each; 1 where there is none.
+    labels: for each loss term, one row of targets per feature, possibly IGNORED. examples: (F,) the example that each feature
+    comes from. extras: values that only decoding reads, one row per feature. class_weights: for loss terms of classes, (C,) the
+    weight of each class's targets; 1 for other terms.
     """
 
     input_ids: Ragged
@@ -179,7 +179,7 @@ class Features:
 
     @classmethod
     def joined(cls, parts: Sequence[Features]) -> Features:
-        """The features of one or more, in order: each of one sequence, with rows to read and the same terms, and no extras."""
+        """All features in order. They must have one sequence each, rows to read, the same terms, and no extras."""
         return cls(
             input_ids=Ragged.joined([part.input_ids for part in parts]),
             token_type_ids=Ragged.joined([part.token_type_ids for part in parts]),

@@ -74,10 +74,11 @@ Writer = Callable[[Path], object]  # fills the file of this path
 
 
 def write_files(folder: Path, files: Mapping[str, str | Writer], *, locked: bool = True) -> None:
-    """Write files into a folder: all aside and flushed first, then renamed in this order, so that none is seen half written.
+    """Write files into a folder: first all under temporary names, flushed, then renamed in this order, so that none is ever
+    seen half-written.
 
-    Each gets the mode of the file that it replaces, or the one that the umask gives. locked: no other process writes there; the
-    names aside hold the number of the process otherwise. Raises MachineError.
+    Each gets the mode of the file that it replaces, or that of the umask. locked: whether no other process writes there;
+    otherwise temporary names contain the process id. Raises MachineError.
     """
     asides = {name: folder / f"{UNFINISHED}{name}{'' if locked else f'.{os.getpid()}'}" for name in files}
     renaming = False
@@ -102,21 +103,21 @@ def write_files(folder: Path, files: Mapping[str, str | Writer], *, locked: bool
                 os.replace(aside, folder / name)
             flush(folder)
         finally:
-            if not renaming:  # those not yet renamed tell that the folder is unfinished
+            if not renaming:  # otherwise the remaining ones mark the folder as unfinished
                 for aside in asides.values():
                     with suppress(OSError):
                         aside.unlink(missing_ok=True)
 
 
 def _sweep_dead(folder: Path, name: str) -> None:
-    """Delete what processes that run no more left of a file."""
+    """Delete the temporary files that dead processes left of a file."""
     for left in folder.glob(f"{UNFINISHED}{glob.escape(name)}.*"):
         if not _runs(left.name.rpartition(".")[2]):
             left.unlink(missing_ok=True)
 
 
 def _runs(process: str) -> bool:
-    """Whether a process of this number runs here."""
+    """Whether a process with this id is running on this machine."""
     try:
         os.kill(int(process), 0)
     except (ValueError, OverflowError, ProcessLookupError):
@@ -131,7 +132,7 @@ def json_text(value: object) -> str:
 
 
 def jsonl_text(values: Iterable[object]) -> str:
-    """An object a line; a date or another value that JSON lacks is text."""
+    """One object per line; dates and other values that JSON lacks become text."""
     return "".join(json.dumps(value, ensure_ascii=False, default=str) + "\n" for value in values)
 
 
@@ -172,7 +173,7 @@ def sweep(folder: Path) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Raise MachineError in place of what a full or read-only disk raises: OSError, or safetensors' own error."""
+    """Raise MachineError in place of the errors for a full or read-only disk: OSError, or safetensors' own error."""
     from safetensors import SafetensorError
 
     try:
@@ -186,12 +187,12 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 class Kind(NamedTuple):
-    """What a command writes into its output folder.
+    """The kind of content that a command writes into its output folder.
 
-    name: as in messages. finished: given a folder that is not empty, whether its content is finished; None if it is not of this
-    kind. parts: the file names that belong to it. at_once: it is written by one `write_files`, so that it is unfinished while
-    some of it is aside. more: what else to do with a finished one. tidy: deletes what a kill at the
-    very end left of one.
+    name: for messages. finished: for a folder that is not empty, whether its content is finished; None if it is not of this
+    kind. parts: a pattern for the file names that belong to it. at_once: whether it is written by one `write_files`, so that it
+    is unfinished while temporary files are left. more: other things to do with a finished one, for hints. tidy: deletes what a
+    kill at the very end left behind.
     """
 
     name: str
@@ -221,9 +222,10 @@ Content = tuple[tuple[str, int], ...]  # the names in a folder, each with its mo
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """The output folder of a command. `prepare` decides what to do with its content and changes nothing, `open` does it.
+    """The output folder of a command. `prepare` decides what to do with its content, without changing it; `open` does it.
 
-    kind: its name. resumes: the command resumes what is there. moves_to: where --overwrite moves it. content: as prepared.
+    kind: its name. resumes: whether the command resumes its content. moves_to: where --overwrite moves it. content: as in
+    `prepare`.
     """
 
     path: Path
@@ -242,7 +244,7 @@ class OutputFolder:
         overwrite: bool = False,
         reads: Iterable[str | Path | None] = (),
     ) -> OutputFolder:
-        """Check a folder before any work. overwrite: content of this kind is to be moved aside.
+        """Check a folder before any work. overwrite: whether to move content of this kind aside.
 
         reads: files and folders that the command reads, which are never moved. Raises UsageError for a file, for a folder with
         other content, or without overwrite with finished content; MachineError for one that cannot be written.
@@ -275,7 +277,7 @@ class OutputFolder:
             return cls(path, kind.name, moves_to=_free_name(path), content=content)
         if finished or not resume:
             if finished:
-                with suppress(UsageError), lock(path, kind.name):  # another of its own processes may be at it
+                with suppress(UsageError), lock(path, kind.name):  # another process may be doing the same
                     kind.tidy(path)
             state = f"a finished {kind.name}" if finished else f"an unfinished {kind.name}, and --resume is never"
             more = [kind.more] if finished and kind.more else []
@@ -285,7 +287,7 @@ class OutputFolder:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Move the old content aside if need be, create the folder and lock it. Raises UsageError, MachineError."""
+        """Move the old content aside if needed, create the folder and lock it. Raises UsageError, MachineError."""
         self.move_aside()
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -312,7 +314,7 @@ class OutputFolder:
 
     @contextmanager
     def replaced(self) -> Iterator[None]:
-        """Move the old content aside, and back if nothing was written in its place, as where bad input is refused later on."""
+        """Move the old content aside, and back if nothing was written in its place, as when bad input is refused later."""
         self.move_aside()
         try:
             yield
@@ -332,7 +334,7 @@ class OutputFolder:
 def lock(folder: Path, kind: str = "output", *, shared: bool = False) -> Iterator[None]:
     """Lock the folder itself: a killed process would leave a lock file behind. Raises UsageError if another process has it.
 
-    shared: only see that nobody writes; several may do so at once.
+    shared: only make sure that nobody writes; several processes may do this at once.
     """
     try:
         with disk_errors(folder):

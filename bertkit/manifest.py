@@ -1,4 +1,4 @@
-"""manifest.json: the sha256 of each file of a checkpoint, a run or a corpus; written with it, compared with what is read."""
+"""manifest.json: the sha256 of each file of a checkpoint, a run or a corpus; written with them, and checked on reading."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from bertkit.files import UNFINISHED, disk_errors, files_in, flush, in_backgroun
 
 MANIFEST = "manifest.json"
 LARGE = 2**26  # bytes from which files are read in the background
-PATIENCE = 20.0  # seconds to wait for what damage may explain, after another error
-# What people change by hand in a folder that is finished: a warning says so.
+PATIENCE = 20.0  # after another error, seconds to wait for a comparison that may explain it
+# Files that people edit in a finished folder: a change only causes a warning.
 EDITED = {"config.json", "tokenizer_config.json", "special_tokens_map.json", "run.json", "README.md", "metrics.jsonl"}
 
 
 class Owner(NamedTuple):
-    """What a manifest belongs to, as in messages; the error for damage, and what to do about it.
+    """What a manifest belongs to, for messages; the error for damage, and what to do about it.
 
-    strict: nothing of it is changed by hand.
+    strict: whether none of its files should be edited by hand.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path, owner: Owner = MODEL) -> Manifest | None:
-        """The manifest of a folder; None without one, as of folders of older versions. Raises the owner's error."""
+        """The manifest of a folder; None without one, as in folders from older versions. Raises the owner's error."""
         try:
             values = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -75,7 +75,7 @@ class Manifest:
         return json_text(dict(sorted(self.files.items())))
 
     def compare(self, names: Collection[str], owner: Owner) -> None:
-        """Raise the owner's error for a file that is missing or differs; warn of one that people edit."""
+        """Raise the owner's error for a file that is missing or differs; only warn about files that people edit."""
         for name in names:
             try:
                 found = sha256_once(self.folder / name)
@@ -98,7 +98,7 @@ class Manifest:
 
 
 def write_folder(folder: Path, write: Callable[[Path], object]) -> None:
-    """Make `folder` with what `write(temporary_folder)` puts there, and its manifest: a kill leaves all of it or nothing."""
+    """Create `folder` with what `write(temporary_folder)` writes, and its manifest: a kill leaves all of it or nothing."""
     aside = folder.with_name(UNFINISHED + folder.name)
     with disk_errors(folder):
         _fill(aside, write)
@@ -108,9 +108,9 @@ def write_folder(folder: Path, write: Callable[[Path], object]) -> None:
 
 
 def replace_files(folder: Path, write: Callable[[Path], object], *, hashes: Mapping[str, str] | None = None) -> None:
-    """Replace files of a folder by those that `write(temporary_folder)` makes, and its manifest by theirs.
+    """Replace files in a folder by those that `write(temporary_folder)` writes, and its manifest by theirs.
 
-    While they are of two writings there is no manifest. hashes: the sha256s already known.
+    While old and new files are mixed, there is no manifest. hashes: the sha256s already known.
     """
     aside = folder / f"{UNFINISHED}files"
     with disk_errors(folder):
@@ -137,15 +137,15 @@ def _fill(folder: Path, write: Callable[[Path], object], hashes: Mapping[str, st
     return manifest
 
 
-# --- what is read ------------------------------------------------------------------------------------------------------------
+# --- reading -----------------------------------------------------------------------------------------------------------------
 
 
 _reading: list[Future[None]] = []  # comparisons in the background
 
 
 def verify(folder: Path, wanted: Callable[[str], bool], owner: Owner = MODEL) -> None:
-    """Compare those files of a folder that are `wanted` with its manifest, if it has one: at once, or in the background if they
-    are large. Each file is read once a process.
+    """Compare the files of a folder that are `wanted` with its manifest, if it has one: at once, or in the background if they
+    are large. Each file is read once per process.
 
     Raises the owner's error, now or from `finish`.
     """
@@ -172,7 +172,7 @@ def finish(*, wait: bool = True, timeout: float | None = None) -> None:
 
 @contextmanager
 def all_read_is_whole() -> Iterator[None]:
-    """For a whole command: it ends well only once all that it read is compared; damage explains other errors."""
+    """For a whole command: it succeeds only after everything it read is compared; damage found explains other errors."""
     _reading.clear()
     try:
         yield
@@ -188,7 +188,7 @@ def _read_once(path: str, inode: int, size: int, modified: int) -> str:
 
 
 def sha256_once(path: Path) -> str:
-    """The sha256 of a file, which is read once a process unless it changes."""
+    """The sha256 of a file, which is read once per process unless it changes."""
     stat = path.stat()
     return _read_once(str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns)
 

@@ -1,4 +1,4 @@
-"""What the user sees of a running command: notes, bars and tables on stderr. Only rank 0 prints."""
+"""Output for the user of a running command: notes, progress bars and tables on stderr. Only rank 0 prints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Raise the BrokenPipeError, where rich would end the process."""
+        """Raise the BrokenPipeError instead of ending the process, as rich does."""
         raise  # rich calls this while it handles the error
 
 
@@ -29,17 +29,17 @@ console = _Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def silence() -> None:
-    """Print nothing from now on: for every process but the main one."""
+    """Print nothing from now on; for every process except the main one."""
     console.quiet = True
 
 
 def plain(text: object) -> Text:
-    """Text as it is: markup is not interpreted, control characters are escaped."""
+    """Text shown literally: markup is not interpreted, control characters are escaped."""
     return Text("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(text)))
 
 
 def escaped(text: Text) -> Text:
-    """Text with its styles, whose control characters are escaped: labels and tags are data, as texts are."""
+    """Text with its styles, and with control characters escaped: labels and tags are data, like texts."""
     marks = [at for at, character in enumerate(text.plain) if not (character.isprintable() or character == "\n")]
     pieces = text.divide([edge for at in marks for edge in (at, at + 1)]) if marks else [text]
     return Text().join(piece if piece.plain.isprintable() or "\n" in piece.plain else plain(piece.plain) for piece in pieces)
@@ -80,7 +80,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
 
 
 def is_numeric(rows: Sequence[Sequence[Any]], column: int) -> bool:
-    """Whether a column of a table holds numbers alone, or nothing."""
+    """Whether a table column has only numbers and missing values."""
     return bool(rows) and all(isinstance(row[column], (int, float, type(None))) for row in rows)
 
 
@@ -90,7 +90,7 @@ def format_interval(bounds: Sequence[float] | None, spec: str = ".4f") -> str | 
 
 
 def format_cell(value: Any) -> str:
-    """A value as a table shows it; text in quotes where white space surrounds it, which nobody would see."""
+    """A value as shown in a table; text is quoted if surrounded by white space, which would be invisible."""
     if value is None:
         return "-"
     text = f"{value:.4f}" if isinstance(value, float) else str(value)
@@ -143,7 +143,7 @@ NO_BAR: Bar = _Nothing()
 
 
 class Rate:
-    """How many rows are done, how many in a second, and the time left where it is known how large the input is."""
+    """The number of rows done, rows per second and, if the size of the input is known, the time left."""
 
     def __init__(self, description: str, show: Callable[[str, float | None], None]) -> None:
         self.description, self._show = description, show
@@ -151,11 +151,11 @@ class Rate:
         self.share: float | None = 0.0  # of the input that is done
 
     def skip(self, share: float | None) -> None:
-        """Rows that an earlier command did count for no speed."""
+        """Skip rows that an earlier command did; they do not count for the speed."""
         self._start, self._before, self._rows, self.share = time.monotonic(), share or 0.0, 0.0, share
 
     def move(self, rows: float, share: float | None) -> None:
-        """So many more rows are done; share: of the input, where that is known."""
+        """Count more rows as done; share: of the input, if known."""
         self._rows, self.share = self._rows + rows, share
         seconds = max(1e-9, time.monotonic() - self._start)
         said = f"{self.description} {self._rows:,.0f} rows  {self._rows / seconds:,.0f} rows/s"

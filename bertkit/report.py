@@ -26,8 +26,8 @@ class Matrix(Table):
 
 
 class Piece(NamedTuple):
-    """A stretch of text. mark: what it is, such as a chunk's type; "" for nothing special. weight: from -1 to 1, how much it
-    speaks for a prediction.
+    """A piece of text. mark: what it is, such as a chunk's type; "" for nothing special. weight: from -1 to 1, how much it
+    supports a prediction.
     """
 
     text: str

@@ -1,10 +1,10 @@
-"""Speed and memory of training beside the Trainer of transformers.
+"""Speed and memory of training, compared with the Trainer of transformers.
 
-It writes results/bench.json, of text classification, results/bench_families.json, of tags and answers, and
+Writes results/bench.json for text classification, results/bench_families.json for tags and answers, and
 results/bench_pretraining.json.
 
-Every side is a fresh process, one at a time and in turn, on the same rows, weights, batch size, steps and seeds. What counts is
-the ratio of the medians over the rounds. Run it by `make bench`; a machine that does other work gives other numbers.
+Every side runs in a fresh process; sides take turns, on the same rows, weights, batch size, steps and seeds. The result is the
+ratio of the medians over the rounds. Run it with `make bench`, on an otherwise idle machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The speed of building a corpus and reading it, beside google-research's script. `bench.py` runs it."""
+"""The speed of building and reading a corpus, compared with google-research's script. `bench.py` runs it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Prediction in Ray Data and Spark beside one process with as many threads, on this machine.
+"""Prediction in Ray Data and Spark, compared with one process with as many threads, on this machine.
 
-It writes results/bench_engines.json. Each side reads the same Parquet files in a fresh process, in turn. Run it by
-`make bench-engines`; a machine that does other work gives other numbers.
+Writes results/bench_engines.json. The sides take turns reading the same Parquet files, each in a fresh process. Run it with
+`make bench-engines`, on an otherwise idle machine.
 """
 
 from __future__ import annotations

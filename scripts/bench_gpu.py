@@ -1,8 +1,8 @@
-"""What bertkit does on a GPU: the tests marked gpu, and speed and memory of training and prediction beside transformers.
+"""bertkit on a GPU: the tests marked gpu, and speed and memory of training and prediction, compared with transformers.
 
-It writes results/bench_gpu.json. Weights are random, of BERT-base's and BERT-large's size, and texts are made of made-up words,
-so that no network is needed. Each row is a process of its own; after a stop, the same command goes on with the rows that are
-missing. Run it by `make bench-gpu`.
+Writes results/bench_gpu.json. Weights are random, of BERT-base's and BERT-large's size, and texts consist of made-up words, so
+no network is needed. Each row runs in its own process; if stopped, the same command continues with the missing rows. Run it
+with `make bench-gpu`.
 """
 
 from __future__ import annotations

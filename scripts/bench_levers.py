@@ -1,7 +1,7 @@
-"""What each part of bertkit's training adds to its speed: all of levers.py off, then on, one after the other.
+"""How much each optimization adds to the speed of bertkit's training: all of levers.py off, then turned on one by one.
 
-It writes results/bench_levers.json. Every stage is a fresh process, one at a time and in turn, on the same batches; what counts
-are medians over the rounds. Run it by `make bench-levers`; a machine that does other work gives other numbers.
+Writes results/bench_levers.json. Every stage runs in a fresh process; stages take turns, on the same batches. The results are
+medians over the rounds. Run it with `make bench-levers`, on an otherwise idle machine.
 """
 
 from __future__ import annotations

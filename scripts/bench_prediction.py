@@ -1,8 +1,8 @@
-"""Speed of prediction beside transformers, ONNX Runtime and OpenVINO, on the same fine-tuned weights and dev rows.
+"""Speed of prediction, compared with transformers, ONNX Runtime and OpenVINO, on the same fine-tuned weights and dev rows.
 
-It writes results/bench_prediction.json. Every side is a fresh process, one at a time and in turn; what counts are medians over
-the rounds. The score of the decisions stands beside the speed. What is made once, the fine-tuned runs and the peers' graphs,
-is kept in --work. Run it by `make bench-predict`; a machine that does other work gives other numbers.
+Writes results/bench_prediction.json. Every side runs in a fresh process; sides take turns, and the results are medians over the
+rounds, with the score of the predictions next to the speed. Fine-tuned runs and the peers' graphs are made once and kept in
+--work. Run it with `make bench-predict`, on an otherwise idle machine.
 """
 
 from __future__ import annotations

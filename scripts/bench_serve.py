@@ -1,7 +1,7 @@
-"""`bertkit serve` beside `bertkit predict` on the same rows, and beside FastAPI with transformers' pipeline behind one lock.
+"""`bertkit serve`, compared with `bertkit predict` on the same rows, and with FastAPI and transformers' pipeline behind a lock.
 
-It writes results/bench_serve.json. Servers are fresh processes, one at a time and in turn; the clients run on the same machine,
-and their processor time is reported apart. Run it by `make bench-serve`; a machine that does other work gives other numbers.
+Writes results/bench_serve.json. Servers take turns, each in a fresh process; the clients run on the same machine, and their CPU
+time is reported separately. Run it with `make bench-serve`, on an otherwise idle machine.
 """
 
 from __future__ import annotations

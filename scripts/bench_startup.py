@@ -1,7 +1,6 @@
-"""How soon a command is there: `bertkit --help` beside `transformers --help`, and finetune's first step beside run_glue.py's
-imports.
+"""Start-up time: `bertkit --help` compared with `transformers --help`, and finetune's first step with run_glue.py's imports.
 
-It writes results/bench_startup.json. The sides take turns, each in a process of its own. Run it by `make bench-startup`.
+Writes results/bench_startup.json. The sides take turns, each in its own process. Run it with `make bench-startup`.
 """
 
 from __future__ import annotations

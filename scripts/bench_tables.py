@@ -1,4 +1,4 @@
-"""How docs/speed.md shows what bench.py has written."""
+"""The tables in docs/speed.md, from the results of bench.py."""
 
 from __future__ import annotations
 

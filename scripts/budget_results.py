@@ -65,7 +65,7 @@ def in_preset(options: str) -> bool:
 
 
 def stages() -> dict[str, str]:
-    """The options of each row of the table, the baseline's first."""
+    """The options for each row of the table; the first row is the baseline."""
     found, kept = {"baseline": BASELINE}, BASELINE
     for lever, options in LEVERS.items():
         found[lever] = f"{kept} {options}"

@@ -1,4 +1,4 @@
-"""Commands of bertkit as a user types them, and how they are run."""
+"""bertkit's commands as a user types them, and functions that run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one set of runs gains over another, seed by seed and row by row: `bertkit compare`, as results keep and show it."""
+"""The gain of one set of runs over another, by seed and row, from `bertkit compare`, as stored and shown in the results."""
 
 from __future__ import annotations
 

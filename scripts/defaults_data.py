@@ -1,4 +1,4 @@
-"""The data sets of docs/defaults.md: rows drawn from public ones by a fixed seed, as JSON lines that a task family reads."""
+"""The data sets in docs/defaults.md: rows drawn from public data with a fixed seed, as JSON lines for a task family."""
 
 from __future__ import annotations
 

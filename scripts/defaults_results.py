@@ -1,4 +1,4 @@
-"""What the settings that bertkit chooses gain over fixed ones, on data sets that the rule was not chosen on.
+"""The gain of the settings that bertkit chooses over fixed ones, on data sets not used to design the rule.
 
 Each set is trained with five seeds by both; a paired bootstrap over rows and seeds compares their test scores. `results.py`
 runs this; docs/defaults.md explains the rule.

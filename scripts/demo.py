@@ -1,7 +1,7 @@
-"""The demo: a small model pre-trained on the embedded help desk's text; then real weights, fine-tuned on it for each kind of
-task, evaluated, and asked for a prediction.
+"""The demo: pre-trains a small model on the embedded help desk's text; then fine-tunes real weights on it for each kind of
+task, evaluates them, and predicts.
 
-It runs bertkit's own commands, each as a user would type it, with fewer epochs than the recipes have. Run it by `make demo`.
+It runs bertkit's commands as a user would type them, with fewer epochs than in the recipes. Run it with `make demo`.
 """
 
 from __future__ import annotations

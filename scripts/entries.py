@@ -1,4 +1,4 @@
-"""Which runs the docs show, and in which of their tables: what `results.py` makes."""
+"""The runs that `results.py` makes, and the tables in the docs that show them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Runs that differ in their seed alone, and the tables of their scores.
+"""Runs that differ only in their seed, and tables of their scores.
 
-What a seed has given is kept beside its run folder: after a stop, finished seeds are skipped and an unfinished run resumes.
+Each seed's result is kept beside its run folder: if stopped, finished seeds are skipped and an unfinished run resumes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Malformed inputs through the commands, in this process: no traceback and no hang. Run it by `make fuzz`.
+"""Runs the commands, in this process, on malformed inputs: there must be no traceback and no hang. Run it with `make fuzz`.
 
-An input is a function of the seed and its number alone: `--only 1234` repeats one. It is a good file of some format that is
-cut, flipped, spliced or given odd values, or an option with an odd value. A command may end well or with one line of error.
+An input depends only on the seed and its number, so `--only 1234` repeats one. It is a valid file of some format that is cut,
+flipped, spliced or given odd values, or an option with an odd value. A command may succeed, or fail with a one-line error.
 """
 
 from __future__ import annotations

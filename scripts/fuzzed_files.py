@@ -1,4 +1,4 @@
-"""Data files of all formats, and what `fuzz.py` does to them: they are cut, flipped, spliced, or hold odd values."""
+"""Data files of all formats, and the ways in which `fuzz.py` damages them: cutting, flipping, splicing, odd values."""
 
 from __future__ import annotations
 

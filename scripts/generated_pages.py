@@ -1,4 +1,4 @@
-"""The generated docs: docs/options.md from what the commands declare, and the tree of docs/architecture.md.
+"""The generated docs: docs/options.md, from the commands' declared options, and the tree in docs/architecture.md.
 
 python scripts/generated_pages.py
 """

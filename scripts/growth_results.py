@@ -1,4 +1,4 @@
-"""The figures of docs/speed.md on growth: what timed_growth.py measures, as a table by rows and one by length."""
+"""The figures on growth in docs/speed.md: measurements of timed_growth.py, as one table by rows and one by length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's headline figures, beside those of transformers' Trainer: `results.py` takes them from results/*.json."""
+"""The README's headline figures, next to those of transformers' Trainer; `results.py` takes them from results/*.json."""
 
 from __future__ import annotations
 

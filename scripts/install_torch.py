@@ -1,9 +1,9 @@
-"""Install the torch that constraints.txt pins, in the build that fits this machine.
+"""Install the version of torch that constraints.txt pins, in the build that fits this machine.
 
-On Linux the default index may answer `torch` with gigabytes of CUDA packages. A machine without an NVIDIA GPU gets a CPU
-build wherever one can be had, and the default build where none can: it works as well, it is only larger.
+On Linux, the default index may answer `torch` with gigabytes of CUDA packages. A machine without an NVIDIA GPU gets a CPU build
+if one is available, and otherwise the default build, which works too but is larger.
 
-Standard library only: it runs before anything is installed.
+Uses only the standard library, because it runs before anything is installed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How many wrong labels `bertkit check --label-errors` ranks first, where it is known which are wrong.
+"""How many wrong labels `bertkit check --label-errors` ranks first, on data where the wrong labels are known.
 
-Labels of SST-2 and tags of CoNLL-2003 are changed at random; the share of the changed rows among the first tenth of the ranking
-is compared with cleanlab's ranking by the same probabilities, and with chance. `results.py` runs this.
+Labels in SST-2 and tags in CoNLL-2003 are changed at random; the share of changed rows in the first tenth of the ranking is
+compared with cleanlab's ranking by the same probabilities, and with chance. `results.py` runs this.
 """
 
 from __future__ import annotations

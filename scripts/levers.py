@@ -1,6 +1,6 @@
-"""What makes bertkit's training fast, and how to do without each: one name of the package, replaced in this process.
+"""The optimizations that make bertkit's training fast, and how to turn each off: by replacing one name of the package.
 
-Every lever but that of the precision and the dropout leaves what is computed as it is: the same losses, by a slower way.
+Turning one off gives the same losses, only more slowly, except for precision and dropout.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results as Markdown: tables, and the commands that they were measured by."""
+"""Results as Markdown: tables, and the commands that measured them."""
 
 from __future__ import annotations
 

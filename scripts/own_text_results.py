@@ -1,8 +1,8 @@
-"""What going on with one's own text gains, with an extended vocabulary and without: how the text is split, the masked loss per
-character at equal time, and a task's score.
+"""The gain from continued pre-training on the user's own text, with and without an extended vocabulary: how the text is split,
+the masked loss per character after equal time, and a task's score.
 
-`results.py` runs it: the commands below, one after the other. Each is skipped where its output exists, and resumes where it
-was stopped.
+`results.py` runs it: the commands below, one after another. Each is skipped if its output exists, and resumes where it was
+stopped.
 """
 
 from __future__ import annotations

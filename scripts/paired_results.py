@@ -1,7 +1,8 @@
-"""Two ways to fine-tune, five seeds of each with the same rows and settings otherwise, and what one gains over the other.
+"""Two ways to fine-tune, with five seeds each on the same rows and otherwise equal settings, and the gain of one over the
+other.
 
-`results.py` runs them: the commands of a comparison, one after the other. Each is skipped where its output exists, and resumes
-where it was stopped.
+`results.py` runs them: the commands of a comparison, one after another. Each is skipped if its output exists, and resumes where
+it was stopped.
 """
 
 from __future__ import annotations

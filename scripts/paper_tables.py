@@ -1,6 +1,6 @@
-"""The papers' tables at the scale of two cores: what `bertkit reproduce` finds, and how docs/results.md shows it.
+"""The papers' tables at a scale for two cores: the results of `bertkit reproduce`, and their form in docs/results.md.
 
-A table takes hours; its runs are kept in runs/results/tables, and the same command goes on where it was stopped.
+A table takes hours; its runs are kept in runs/results/tables, and the same command continues where it was stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a user of transformers writes to predict a file, or a line from the standard input: bench_prediction.py times it whole.
+"""A typical transformers script that predicts a file, or a line from the standard input; bench_prediction.py times all of it.
 
 python scripts/pipeline_predict.py RUN texts.jsonl
 """

@@ -1,4 +1,4 @@
-"""What a user of transformers writes to serve a model: FastAPI, and the pipeline behind one lock. bench_serve.py times it.
+"""A typical transformers server: FastAPI, and the pipeline behind one lock; bench_serve.py times it.
 
 python scripts/pipeline_server.py RUN PORT THREADS
 """

@@ -1,4 +1,4 @@
-"""A run and its rows as the peers of prediction open them: with the fast tokenizer, and padded by batches of similar length."""
+"""A run and its rows as the other libraries read them: with the fast tokenizer, and padded in batches of similar length."""
 
 from __future__ import annotations
 

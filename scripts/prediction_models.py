@@ -1,8 +1,8 @@
-"""A fine-tuned run of a task, its rows, and its model as ONNX Runtime and OpenVINO take it: what bench_prediction.py times.
+"""A fine-tuned run of a task, its rows, and its model for ONNX Runtime and OpenVINO, for bench_prediction.py to time.
 
     python scripts/prediction_models.py mrpc --work FOLDER --data DATA
 
-What is there already is not made again.
+Existing files are not made again.
 """
 
 from __future__ import annotations

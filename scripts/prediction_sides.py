@@ -1,7 +1,7 @@
 """How each side predicts: its model is opened from a task's folder, and then maps rows to decisions.
 
-A decision is a label, or the list of the words' tags. Peers get the rows that one call has sorted by length, in batches of 32
-that are padded to their longest.
+A decision is a label, or the list of the words' tags. The other libraries get the rows of a call sorted by length, in batches
+of 32 that are padded to their longest row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The model that is pre-trained for docs/results.md: scores beside a unigram baseline, filled masks, loss curves.
+"""The model that is pre-trained for docs/results.md: scores next to a unigram baseline, filled masks, loss curves.
 
-`results.py` runs it: the commands below, one after the other. Each is skipped where its output exists, and resumes where it
-was stopped.
+`results.py` runs it: the commands below, one after another. Each is skipped if its output exists, and resumes where it was
+stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a figure comes from: the commit, versions and machine that it was measured with."""
+"""The origin of a figure: the commit, versions and machine that it was measured with."""
 
 from __future__ import annotations
 

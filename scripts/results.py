@@ -1,10 +1,10 @@
-"""The runs whose figures the README and docs show: each becomes results/NAME.json, from which their tables are written.
+"""The runs whose figures the README and docs show: each writes results/NAME.json, from which the tables are made.
 
     python scripts/results.py                 run what has no file yet, then rewrite the tables
     python scripts/results.py cola rte        run these again
     python scripts/results.py --tables        only rewrite the tables
 
-Repeated after a stop, it goes on with what is unfinished. Run it by `make results`.
+If stopped, the same command continues. Run it with `make results`.
 """
 
 from __future__ import annotations

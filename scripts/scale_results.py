@@ -1,4 +1,4 @@
-"""The figures of docs/scale.md: each part of timed_scale.py, run by itself, becomes rows of a table beside its command."""
+"""The figures in docs/scale.md: each part of timed_scale.py is run separately and gives table rows next to its command."""
 
 from __future__ import annotations
 

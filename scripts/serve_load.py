@@ -1,8 +1,9 @@
-"""Asks a server over and over by several clients at once, each as soon as it has its answer; prints one line of JSON.
+"""Sends requests to a server from several clients at once, each as soon as it has its last answer; prints one line of JSON.
 
     python scripts/serve_load.py http://127.0.0.1:8000 rows.jsonl --clients 64 --requests 2000
 
-What the clients cost is reported apart: processor time of this process, and of the server's by --pid. `bench_serve.py` runs it.
+CPU time is reported separately for the clients, which is that of this process, and the server, by --pid. `bench_serve.py` runs
+it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The labelled rows of a recipe's split, under its family's standard names of columns."""
+"""The labelled rows of a recipe's split, under its family's standard column names."""
 
 from __future__ import annotations
 

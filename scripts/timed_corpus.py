@@ -1,6 +1,6 @@
-"""One timed build of a corpus and its reading, in a process of its own; prints one line of JSON. `bench.py` runs it.
+"""One timed build and reading of a corpus, in its own process; prints one line of JSON. `bench.py` runs it.
 
-What counts is what the training is given: tokens of sequences, masked, with their pairs, over several epochs of one build.
+It counts what training gets: tokens of masked sequences, with their pairs, over several epochs of one build.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""One timed prediction of Parquet files by one side, in a process of its own; prints one line of JSON.
+"""One timed prediction of Parquet files by one side, in its own process; prints one line of JSON.
 
-Rows/s in steady state: starting workers and opening the model are left out.
-`bench_engines.py` runs it.
+Rows/s in steady state, without starting workers and opening the model. `bench_engines.py` runs it.
 """
 
 from __future__ import annotations

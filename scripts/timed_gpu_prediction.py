@@ -1,6 +1,6 @@
-"""One timed prediction of texts by one side on a GPU, in a process of its own; prints one line of JSON. `bench_gpu.py` runs it.
+"""One timed prediction of texts by one side on a GPU, in its own process; prints one line of JSON. `bench_gpu.py` runs it.
 
-Both sides compute in 16 bits, from text to label, in batches sorted by length, after a pass that does not count.
+Both sides compute in 16 bits, from text to label, in batches sorted by length, after a warm-up pass.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How fine-tuning grows: with the rows of a file, and with the length of its texts.
+"""How the cost of fine-tuning grows with the rows of a file, and with the length of its texts.
 
-Files repeat the sentences of SST-2 with a number behind each, so that no two rows are the same. Each run is a process of its
-own: `finetune text-classification` up to its last step, without evaluations. data_s goes from reading the file to the first
-step; us_per_token is that of the fastest step after the warm-up, for other work on a machine only slows one down; peak_mb is of
-the process. Texts of --lengths are sentences put together, so that all are truncated; of a step's time, linear_us_per_token is
-the share of its operations that are not attention's. Prints one line of JSON.
+Files repeat the sentences of SST-2 with a number after each, so that no two rows are equal. Each run is its own process:
+`finetune text-classification` up to the last step, without evaluations. data_s is the time from reading the file to the first
+step; us_per_token is that of the fastest step after the warm-up, because other work on a machine only slows steps down; peak_mb
+is the peak memory of the process. Texts for --lengths are concatenated sentences, all long enough to be truncated;
+linear_us_per_token is a step's time times the share of its operations outside attention. Prints one line of JSON.
 """
 
 from __future__ import annotations

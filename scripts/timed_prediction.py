@@ -1,7 +1,7 @@
-"""One timed prediction of a task's dev rows by one side, in a process of its own; prints one line of JSON.
+"""One timed prediction of a task's dev rows by one side, in its own process; prints one line of JSON.
 
-All rows at once: texts/s from text to decision, after a pass that does not count; of bertkit, also what its matrix products
-alone would make. One at a time: the median and the 99th percentile of milliseconds. `bench_prediction.py` runs it.
+All rows at once: texts/s from text to decision, after a warm-up pass; for bertkit, also the rate that its matrix products alone
+would allow. One at a time: the median and the 99th percentile in milliseconds. `bench_prediction.py` runs it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""One process's part of a large pre-training run: what its share of the steps costs, how soon the run is resumed, how long
-training waits for a checkpoint; and the last pass of a large corpus: finding duplicates, and writing shards.
+"""One process's part of a large pre-training run: the cost of its share of the steps, the time to resume, and the time that
+training waits for a checkpoint; and the last pass over a large corpus: finding duplicates, and writing shards.
 
-The corpus is synthetic: 10,000 shards of 4 million tokens, links to a few. Process 17 of 64 makes its share of steps that take
-in 300,000 tokens/s for each process. The run is resumed at a step, up to which the sampler has drawn once from the beginning;
-what it is given there must be the same. Checkpoints are those of BERT-large with random weights, whose steps are the update
-alone. Prints one line of JSON.
+The corpus is synthetic: 10,000 shards of 4 million tokens, which are links to a few. Process 17 of 64 makes its share of steps
+that take in 300,000 tokens/s for each process. The run is resumed at a step that the sampler has already reached once from the
+beginning; it must get the same sequences there. Checkpoints are those of BERT-large with random weights, whose steps consist
+only of the update. Prints one line of JSON.
 
-Duplicates: --documents of one token each, of which one in ten repeats an earlier one, are merged up to the first shard that is
-written; peak_mb is of the process. Splits: --shards of --tokens, of whose documents 1% are held out, are merged by 1 and by 2
-processes. Duplicates also runs with an older bertkit in PYTHONPATH.
+Duplicates: --documents of one token each, one in ten of which repeats an earlier one, are merged until the first shard is
+written; peak_mb is the process's peak memory. Splits: --shards of --tokens, with 1% of documents held out, are merged by 1 and
+by 2 processes. Duplicates also runs with an older bertkit in PYTHONPATH.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A process that ends where its first step would begin: bertkit's with the first batch, run_glue.py's with its imports alone.
+"""A process that ends where its first step would begin: bertkit's with the first batch, run_glue.py's after its imports.
 
-bench_startup.py times it whole.
+bench_startup.py times the whole process.
 
 python scripts/timed_start.py bertkit mrpc --data glue/MRPC --model minilm
 python scripts/timed_start.py run_glue

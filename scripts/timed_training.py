@@ -1,8 +1,8 @@
-"""One timed training in a process of its own, by bertkit or by the Trainer of transformers; prints one line of JSON.
+"""One timed training run in its own process, by bertkit or by the Trainer of transformers; prints one line of JSON.
 
-Both sides get the same rows, weights, batch size, number of steps and seed, and neither evaluates nor saves. A step's time goes
-from the end of the step before to its own end, so making the batch counts; the first `--warmup` steps do not count. `bench.py`
-runs it.
+Both sides get the same rows, weights, batch size, number of steps and seed, and neither evaluates nor saves. A step's time runs
+from the end of the previous step to its own end, so it includes making the batch; the first `--warmup` steps do not count.
+`bench.py` runs it.
 """
 
 from __future__ import annotations

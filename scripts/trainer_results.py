@@ -2,7 +2,7 @@
 
     python scripts/trainer_results.py rte_five --seed 1
 
-trains one seed and prints the scores of its last step. `results.py` runs them all; bertkit's side are results of its own.
+trains one seed and prints the scores of its last step. `results.py` runs them all; bertkit's side has its own results.
 """
 
 from __future__ import annotations

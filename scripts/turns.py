@@ -1,4 +1,4 @@
-"""Sides that are measured in turn on one machine, each run a process of its own."""
+"""Sides that take turns being measured on one machine, each run in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests share: the real data and weights where they are, tiny models made here, and what may be skipped.
+"""Shared by the tests: real data and weights if available, tiny models made here, and which tests may be skipped.
 
 BERTKIT_TEST_DATA: the folder of the real data sets; tests that need them are skipped without it.
 BERTKIT_REQUIRE_ALL=1: a skipped test fails, unless it is marked engines, gpu, processor or slow.

@@ -1,4 +1,4 @@
-"""What tests of engines share: the engines, a tiny model and rows of each family, and what one process predicts for them."""
+"""Shared by tests of engines: the engines, a tiny model and rows for each family, and one process's predictions for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files as the tests read them: from a text, or in CoNLL columns whatever their name; and how they are refused."""
+"""Files for tests: read from a text, or as CoNLL columns whatever their name; and how they are refused."""
 
 import io
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
-"""The cases of test_golden.py: a small world of data and models, the same everywhere, and the commands that are run in it.
+"""The cases of test_golden.py: small data and models, the same everywhere, and the commands to run on them.
 
-Nothing here imports bertkit, so that the cases survive any change of its modules. Random numbers are of numpy's RandomState,
-whose stream is frozen for good.
+Nothing here imports bertkit, so the cases survive any change to its modules. Random numbers come from numpy's RandomState,
+whose stream will never change.
 """
 
 from __future__ import annotations

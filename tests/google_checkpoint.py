@@ -1,6 +1,6 @@
-"""A tiny checkpoint as Google's BERT has them, with Adam's moments, written by TensorFlow: google_checkpoint.py FOLDER
+"""Writes a tiny checkpoint like Google's for BERT, with Adam's moments, using TensorFlow: google_checkpoint.py FOLDER
 
-tests/data/google-bert was made so; `make test-tensorflow` makes another, and runs the same tests on it.
+tests/data/google-bert was made this way; `make test-tensorflow` makes another one, and runs the same tests on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What comparisons with transformers share: both models with the same random weights, rows for either, and what is asserted."""
+"""Shared by comparisons with transformers: both models with the same random weights, rows for each, and the assertions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of elsewhere: in fsspec's memory, in a store that fails as asked, and behind a web server."""
+"""Remote files: in fsspec's memory, in a store that fails on demand, and behind a web server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/budget_results.py: which levers stand on which, what is made again, the loss that all are compared by, the table."""
+"""scripts/budget_results.py: which levers build on which, what is rerun, the loss that compares them all, and the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What conftest.py promises: where all is required a skip fails, and the tiny models are real models."""
+"""The promises of conftest.py: if all tests are required, a skip fails; and the tiny models are real models."""
 
 from __future__ import annotations
 

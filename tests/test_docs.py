@@ -1,4 +1,4 @@
-"""README and docs: all code runs as it stands there, page by page; links, options and generated parts are true."""
+"""README and docs: all code runs as written, page by page; links, options and generated parts are correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The house's structure: imports only go down, few floors and arrows, no circles, files short and well named.
+"""The structure of the package: imports only go down, few layers and dependencies, no cycles, short and well-named files.
 
 All of it is read from the source by ast, so imports inside functions and under TYPE_CHECKING count too.
 """

@@ -1,6 +1,6 @@
 """How a command starts and ends. `main(argv)` returns the exit code; only this package imports Typer.
 
-The commands, and all that is slow to import, are imported by `main`, where Ctrl-C already ends with one line.
+`main` imports the commands, and everything slow to import, so that Ctrl-C during an import also ends with one line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """The `bertkit` script: `main` in a process of its own, in which closed streams and Ctrl-C end as cleanly as errors."""
+    """The `bertkit` script: `main` in its own process, where closed streams and Ctrl-C end as cleanly as errors."""
     _open_closed_streams()
     sys.unraisablehook = _end_at_once
     try:
@@ -38,16 +38,16 @@ def run() -> NoReturn:
     except KeyboardInterrupt:  # a second one
         code = INTERRUPTED
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on it ends the process without a word
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on, Ctrl-C ends the process silently
     _close(sys.stdout)
     sys.exit(code)
 
 
 def _open_closed_streams() -> None:
-    """Open what the shell closed (`<&-`, `>&-`), or the next file to be opened would be the standard output.
+    """Open streams that the shell closed (`<&-`, `>&-`), or the next opened file would become the standard output.
 
-    The input is opened for writing and the output for reading: using one is an error, of which `failures` tells. Text that a
-    stream's encoding lacks is written as JSON's escapes.
+    The input is opened for writing and the output for reading, so that using them is an error, which `failures` explains.
+    Characters that a stream's encoding lacks are written as JSON escapes.
     """
     import codecs
 
@@ -81,7 +81,7 @@ def _end_at_once(unraisable: Any) -> None:
 
 
 def _close(stream: Any) -> None:
-    """Write what a stream still holds; Python itself would print a traceback for a closed pipe or a full disk."""
+    """Flush a stream; Python itself would print a traceback for a closed pipe or a full disk."""
     try:
         stream.flush()
     except (OSError, ValueError):

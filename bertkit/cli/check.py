@@ -184,7 +184,7 @@ def _check_data(
     opened, splits, own_model = open_data(target, recipe, overrides)
     to_train.refuse_unfit(opened)
     of_run = own_model is not None and model is None and not to_train
-    if own_model is not None:  # a run, which knows its rows' labels: what it was trained from does not
+    if own_model is not None:  # a run has learned its rows' labels; the model that it was trained from has not
         run = require_run(Path(target))
         model, recipe = model or run["model"]["name"], recipe or (run["recipe"]["name"] if to_train else None)
     elif to_train and model is None:
@@ -204,11 +204,11 @@ def _check_data(
         try:
             for to_beat in filter(None, (baselines_of_data(opened, split) for split in scored)):
                 show(to_beat.report())
-        except DataError as error:  # of too few rows to hold some out, which finetune asks for
+        except DataError as error:  # too few rows to hold some out, which finetune requires
             progress.note(f"cannot compute baselines: {error}")
     show(report)
     if pretrained is not None and checked.has_errors:
-        if checked.splits:  # of which some can be read
+        if checked.splits:  # at least one could be read
             task, rows = Task.unfitted(opened), next(iter(checked.splits.values()))
             features = task.encode(rows, pretrained.tokenizer, labelled=False).features
             show(preview(task, rows, features, pretrained.tokenizer, count=count))
@@ -238,7 +238,7 @@ def _check_corpus(corpus: Path, overrides: dict[str, Any], examples: int, *, as_
     (opened,) = open_corpora([corpus])
     sampler = sampler_of(opened, "train", Tokenizer.load(corpus), config, config.max_length)
     count, exact = sampler.epoch_length(opened.meta["train"]["tokens"])
-    if not as_json:  # which has the standard output to itself
+    if not as_json:  # JSON has the standard output to itself
         progress.show([LEGEND, *draw_sequences(sampler, examples)])
     features = sampler.sequences(np.arange(sampler.in_first_epoch(1000)))
     counts: dict[str, Any] = {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Interruptible:
-    """What a command of Typer's and a group of them do alike: Ctrl-C ends them as `_interrupted` says."""
+    """Shared by Typer commands and groups: Ctrl-C ends them as in `_interrupted`."""
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
         with _interrupted():
@@ -57,14 +57,14 @@ _SETTINGS: dict[str, Any] = {
     "rich_markup_mode": "rich",
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-# In the order of the help; each is a file of this package, with a function of its name.
+# In the order of --help; each is a file in this package, with a function of the same name.
 _COMMANDS = (
     *("finetune", "eval", "predict", "pretrain", "recipes", "check", "compare", "report"),
     *("tune", "reproduce", "submission", "export", "serve", "push"),
 )
 _GROUPS = ("tokenizer", "corpus")  # of commands
 _FUNCTIONS = {"eval": "evaluate"}
-_COMPLETES = "_BERTKIT_COMPLETE"  # the shell asks for what comes next
+_COMPLETES = "_BERTKIT_COMPLETE"  # set when the shell asks for completions
 
 
 def _version(requested: bool) -> None:
@@ -107,7 +107,7 @@ def _application(names: Sequence[str]) -> typer.Typer:
 
 
 def _list_of_commands() -> typer.Typer:
-    """What `bertkit --help` shows: the commands by their first lines, which are read and not imported."""
+    """The commands as `bertkit --help` shows them, with their first lines, which are read without importing them."""
     application = typer.Typer(name="bertkit", cls=_Commands, no_args_is_help=True, callback=_top, **_SETTINGS)
     for name in (*_COMMANDS, *_GROUPS):
         application.command(name, help=_summary(name))(lambda: None)
@@ -115,7 +115,7 @@ def _list_of_commands() -> typer.Typer:
 
 
 def _imported(name: str) -> Any:
-    """The function of a command, or a group as Typer has it."""
+    """The function of a command, or the Typer object of a group."""
     return getattr(import_module(f"bertkit.cli.{name}"), _FUNCTIONS.get(name, name))
 
 
@@ -145,7 +145,7 @@ def _chosen(args: Sequence[str], main: Main) -> Any:
 
 @speaking_for_all()
 def run(argv: Sequence[str] | None, main: Main) -> int:
-    """Run the command of `argv`, by default of this process; returns its exit code. main: runs the commands that it is made of.
+    """Run the command in `argv`, by default this process's; returns its exit code. main: runs commands that it consists of.
 
     Raises UsageError, what the command raises, and Interrupted in place of KeyboardInterrupt.
     """
@@ -167,7 +167,7 @@ def run(argv: Sequence[str] | None, main: Main) -> int:
 
 
 def _check_working_directory() -> None:
-    """Raise UsageError where the working directory was removed: libraries, of which torch's is one, would end the process."""
+    """Raise UsageError if the working directory was removed, because libraries, such as torch's, would end the process."""
     try:
         os.getcwd()
     except OSError:

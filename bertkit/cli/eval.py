@@ -10,7 +10,7 @@ import typer
 from bertkit.cli.options import AsJson, Ensemble, RecipeOfModel, RunOrModel, print_json, recipe_options, with_options
 from bertkit.errors import UsageError
 
-_FILES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".conll", ".conllu", ".parquet", ".gz")  # no names of folders
+_FILES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".conll", ".conllu", ".parquet", ".gz")  # endings of files, not of folders
 
 
 @with_options(recipe_options("eval"))

@@ -1,7 +1,7 @@
 """`bertkit finetune` accepts the options of transformers' example scripts, such as run_glue.py, with their meaning.
 
-They are translated before parsing, by one table: --per_device_train_batch_size counts one process, our --batch-size a whole
-step. A first word such as run_ner.py says which family is meant.
+They are translated before parsing, by one table: for example, --per_device_train_batch_size is per process, our --batch-size
+per step. A first word such as run_ner.py names the family.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _OTHER_SCRIPTS = {
 
 @dataclass(frozen=True)
 class _Theirs:
-    """What an option of theirs is here.
+    """The translation of one of their options.
 
-    ours: our option, which takes over its value; of some, by family. words: by its value, what it is here. refusal: how to say
-    it here; where there is `ours`, several values. A switch may have a value, true or false, and only true counts. None of
-    them: nothing, for it has no effect here.
-    note: where the meaning differs.
+    ours: our option that takes the same value; for some, by family. words: our arguments, by the option's value. refusal: how
+    to express it here instead; with words, for all other values. A switch may have a value, true or false, and only true
+    counts. If none of these is set, the option has no effect here.
+    note: how the meaning differs.
     """
 
     ours: str | Mapping[str, str] = ""
@@ -64,7 +64,7 @@ _SAME = """
     output_dir learning_rate weight_decay warmup_ratio max_steps adam_beta1 adam_beta2 adam_epsilon max_grad_norm eval_steps
     save_steps logging_steps max_train_samples max_length max_answer_length n_best_size
 """.split()
-# --eval-steps and --save-steps say when.
+# --eval-steps and --save-steps decide when.
 _WITHOUT_EFFECT = """
     save_strategy evaluation_strategy eval_strategy logging_strategy logging_dir run_name cache_dir
     dataloader_num_workers preprocessing_num_workers checkpointing_steps remove_splits remove_columns per_device_eval_batch_size
@@ -132,7 +132,7 @@ _TABLE: dict[str, _Theirs] = {
     "hub_token": _refused(_UPLOAD),
     "with_tracking": _switch(refusal="--track tensorboard, or another dashboard"),
 }
-# Those that several words together give.
+# Options that are translated together.
 _BATCH, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 _TASK, _DATASET, _CONFIG, _SCHEDULE = "task_name", "dataset_name", "dataset_config_name", "lr_scheduler_type"
 _TOGETHER = (_BATCH, _ACCUMULATION, _TASK, _DATASET, _CONFIG, _SCHEDULE)
@@ -142,10 +142,10 @@ _BOOLEANS = ("true", "false")
 
 
 def translate(argv: Sequence[str]) -> list[str]:
-    """The arguments with the options of transformers' scripts translated, if the command is `finetune`.
+    """The arguments, with the options of transformers' scripts translated if the command is `finetune`.
 
-    Without a recipe, it is that of --task_name or --dataset_name, or the family of the script. Raises UsageError for what has
-    no counterpart here.
+    If no recipe is given, --task_name, --dataset_name or the script decides it. Raises UsageError for options without a
+    counterpart here.
     """
     if not argv or argv[0] != "finetune":
         return list(argv)
@@ -227,7 +227,7 @@ def _refusal(flag: str, hint: str) -> UsageError:
 
 
 def _recipe(given: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The recipe that data set and task name, "" for none; and more options. Raises UsageError for an unknown one."""
+    """The recipe that the data set and task options name, "" for none; and more options. Raises UsageError if unknown."""
     task, dataset, config = (given.get(name, "") for name in (_TASK, _DATASET, _CONFIG))
     more = _TAG_TASKS.get(task, "").split()
     task = "" if task in _TAG_TASKS else task.replace("-", "").lower()
@@ -252,7 +252,7 @@ def _schedule(given: Mapping[str, str]) -> list[str]:
 
 
 def _batch_size(given: Mapping[str, str]) -> list[str]:
-    """The batch of a whole step: of all processes, with accumulation."""
+    """The batch size of a whole step: over all processes and accumulation."""
     numbers: dict[str, int] = {}
     for name in (_BATCH, _ACCUMULATION):
         value = given.get(name)

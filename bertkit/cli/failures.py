@@ -1,4 +1,4 @@
-"""How a failed command ends: an error of one line for the user, and an exit code."""
+"""How a failed command ends: a one-line error for the user, and an exit code."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _STOP = "halve --micro-batch-tokens (for a corpus: use fewer --num-processes), a
 
 
 class Interrupted(Exception):
-    """Its cause is a KeyboardInterrupt, of which Typer would keep only an exit code."""
+    """Wraps a KeyboardInterrupt, its cause, of which Typer would keep only an exit code."""
 
 
 class _Failure(NamedTuple):
-    """An error of the operating system, for a user. what: None for the system's own words."""
+    """How to report an error of the operating system. what: None: the system's own message."""
 
     kind: Callable[..., UserError]
     what: str | None
@@ -66,7 +66,7 @@ def speaking_for_all() -> Iterator[None]:
 
 @speaking_for_all()
 def end(error: BaseException) -> int:
-    """Tell the user why a command ends, in one line and a hint; returns the exit code. Raises what ends it as it should."""
+    """Tell the user why a command ends, in one line and a hint; returns the exit code. Re-raises SystemExit and the like."""
     if isinstance(error, Interrupted) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, KeyboardInterrupt):
@@ -132,7 +132,7 @@ def _reader_is_gone() -> bool:
         try:
             poll.register(stream.fileno(), 0)
         except (OSError, ValueError, AttributeError):
-            return True  # no file at all, but that of a test
+            return True  # not a file, but a test's stream
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 

@@ -117,7 +117,7 @@ def finetune(
 
 
 class Asked(NamedTuple):
-    """What to train, by a command line and its files. sources: options of the preset, of the file and of the command line."""
+    """What to train, from the command line and its files. sources: options of the preset, the file and the command line."""
 
     recipe: str
     model: str
@@ -127,17 +127,17 @@ class Asked(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options by name, of which the command line's win."""
+        """All options by name; those of the command line take precedence."""
         preset, saved, overrides = self.sources
         return {**preset, **saved, **overrides}
 
     @property
     def name(self) -> str:
-        """The recipe as run.json names it."""
+        """The name of the recipe in run.json."""
         return str(Path(self.recipe).resolve()) if self.recipe.endswith(".py") else self.recipe
 
     def load(self) -> Recipe:
-        """The recipe with the options. Raises UsageError for unknown ones."""
+        """The recipe with the options applied. Raises UsageError for unknown ones."""
         from bertkit.tasks.catalog import load_recipe
 
         preset, saved, overrides = self.sources
@@ -159,7 +159,7 @@ def ask(
     command: Callable,
     fresh_head: bool,
 ) -> Asked:
-    """What a command that trains is asked for; command: its function. Raises UsageError for what is missing or contradicts."""
+    """What a training command should train. command: its function. Raises UsageError for missing or contradictory options."""
     from bertkit.tasks.catalog import load_builtin
 
     saved = read_options(config, command, overrides)
@@ -186,7 +186,7 @@ def ask(
 
 
 def _family_of(options: Mapping[str, Any], command: str) -> str | None:
-    """The task family that the data is for, which is said; None without data. Raises UsageError where there is doubt."""
+    """The task family that the data is for, reported in a note; None without data. Raises UsageError if in doubt."""
     from bertkit import progress
     from bertkit.tasks.family import guess_family
 

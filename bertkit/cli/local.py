@@ -35,5 +35,5 @@ class LocalCommand(TyperCommand):
 
 
 def _is_path(annotation: Any) -> bool:
-    """Whether a parameter is a path, or a list of them: Typer may not yet have made them of the words."""
+    """Whether a parameter is a path, or a list of paths; Typer may not have converted the words yet."""
     return annotation is Path or any(map(_is_path, typing.get_args(annotation)))

@@ -160,7 +160,7 @@ class FileOptions(NamedTuple):
 def read_options(path: Path | None, command: Callable, overrides: Mapping[str, Any]) -> FileOptions:
     """The options in a YAML or JSON file (--config), or in a run.json, without those that `overrides` exclude.
 
-    Raises UsageError, also for parameters of the command itself, which are not options of recipe or training.
+    Raises UsageError, also for the command's own parameters, which are not options of the recipe or training.
     """
     if path is None:
         return FileOptions({}, None)
@@ -230,7 +230,7 @@ def require_output_dir(folder: Path | None, example: str) -> Path:
 
 
 def print_json(value: Any, *, wanted: bool) -> None:
-    """What --json asks for, on the standard output of the main process."""
+    """If wanted, print a value as JSON on the standard output of the main process."""
     from bertkit import progress
 
     if wanted and not progress.console.quiet:

@@ -36,7 +36,7 @@ from bertkit.readers.remote import path_of
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.text.words import load_jieba
 
-PART = 2**24  # characters of text in a part, to the end of a document
+PART = 2**24  # characters of text in a part, which ends with a whole document
 _COUNTS = "counts.json"
 
 
@@ -72,8 +72,8 @@ def build_corpus(
 ) -> dict[str, Any]:
     """Build a corpus from files, folders and globs of text; returns the content of meta.json.
 
-    include: patterns of more files in folders. encoding: of text that is not UTF-8. on_error: what to do about what cannot be
-    read, of `faults.POLICIES`. max_file_size: gigabytes that a compressed file may unpack to. An unfinished corpus is resumed.
+    include: patterns for more files in folders. encoding: of text that is not UTF-8. on_error: what to do with unreadable text,
+    one of `faults.POLICIES`. max_file_size: gigabytes that a compressed file may unpack to. An unfinished corpus is resumed.
     Raises UsageError for a folder with other content, DataError for bad text.
     """
     sources = sources_of(names, include=include, text_column=config.text_column)
@@ -91,7 +91,7 @@ def build_corpus(
     reads = [tokenizer, *(path_of(source.name) for source in sources if source.version is not None)]
     versions = [{"modified": source.version} if source.version is not None else {} for source in sources]
     dated = [{**each, **version} for each, version in zip(plan["sources"], versions, strict=True)]
-    begun = {**plan, "sources": dated, "on_error": on_error}  # a file that has changed since is other text
+    begun = {**plan, "sources": dated, "on_error": on_error}  # a file that has changed since is a different text
     begun |= {"encoding": encoding} if encoding else {}
     output = prepare(output_dir, begun, overwrite, reads)
     with opened(output, begun) as building, worker_processes(num_processes, _set_up, tokenizer, config) as call_each:
@@ -113,7 +113,7 @@ def build_corpus(
 
 
 def _without_output(sources: list[Source], names: Sequence[str], output_dir: Path) -> list[Source]:
-    """The sources of text, without those in an output folder among them, or in what --overwrite moved aside."""
+    """The text sources, without files inside the output folder or in earlier output that --overwrite moved aside."""
     folders = [folder for folder in map(path_of, names) if folder.is_dir()]
     if not any(output_dir.is_relative_to(folder.resolve()) for folder in folders):
         return sources
@@ -132,9 +132,9 @@ def _parts_to_make(
     faults: Faults,
     how: Mapping[str, Any],
 ) -> Iterator[tuple[list[list[str]], Path]]:
-    """The documents and the folder of each part of the sources that is not there; reports what separates the documents.
+    """The documents and the folder of each missing part; also reports what separates documents in plain text.
 
-    wanted: only these. how: keywords of Documents.
+    wanted: names of the parts to make; None: all. how: keyword arguments of Documents.
     """
     layouts: Counter[str | None] = Counter()
     how = {"text_column": config.text_column, "layout": config.layout, **how}
@@ -152,7 +152,7 @@ def _parts_to_make(
 
 
 def _is_whole(part: Path) -> bool:
-    """Whether a part is there; a damaged one is deleted."""
+    """Whether a part exists and is undamaged; a damaged one is deleted."""
     if not part.is_dir():
         return False
     try:
@@ -167,7 +167,7 @@ def _is_whole(part: Path) -> bool:
 def merge_corpora(
     folders: Sequence[Path], output_dir: Path, *, num_processes: int = 1, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Merge corpora: the result is that of one build of all their sources; returns the content of meta.json.
+    """Merge corpora, with the same result as one build of all their sources; returns the content of meta.json.
 
     An unfinished merge is resumed. Raises UsageError if they differ in their tokenizer or options.
     """
@@ -216,7 +216,7 @@ def _parts(documents: Iterable[Document]) -> Iterator[list[list[str]]]:
 
 
 def make_part(documents: Sequence[Sequence[str]], tokenizer: Tokenizer, config: CorpusConfig) -> Shard:
-    """The shard of documents, given as their lines; sentences without tokens and short documents are dropped."""
+    """The shard of some documents, each given as its lines; sentences without tokens and short documents are dropped."""
     split = split_sentences if config.sentences == "split" else lambda line: [line]
     sentences = [[sentence for line in lines for sentence in split(line)] for lines in documents]
     numbers = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))

@@ -1,4 +1,4 @@
-"""The corpora of a command, and the share of the sequences that each has."""
+"""The corpora of a command, and the share of the sequences that each supplies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bertkit.errors import UsageError
 from bertkit.readers.remote import is_url
 from bertkit.text.tokenizer import Tokenizer
 
-BLOCK = 10_000  # sequences, of which each corpus has exactly its share, in random order
+BLOCK = 10_000  # sequences; each corpus has exactly its share of them, in random order
 
 
 class Corpus(NamedTuple):
-    """A corpus of a mix. name: short, and its own. share: of the sequences of the mix."""
+    """A corpus of a mix. name: short and unique. share: its share of the mix's sequences."""
 
     name: str
     folder: Path
@@ -25,7 +25,7 @@ class Corpus(NamedTuple):
     share: float = 1.0
 
     def check_tokenizer(self, tokenizer: Tokenizer, model: str) -> None:
-        """Raise UsageError for another tokenizer than the corpus's. model: which has it."""
+        """Raise UsageError if the tokenizer is not the corpus's. model: the model that it belongs to."""
         own = self.meta["tokenizer"]
         if tokenizer.fingerprint != own["fingerprint"]:
             what = f"the corpus was built with a different tokenizer than {model}'s"
@@ -36,10 +36,10 @@ class Corpus(NamedTuple):
 
 
 def open_corpora(names: Sequence[str | Path]) -> list[Corpus]:
-    """The corpora of a command, each FOLDER or FOLDER:WEIGHT. A missing weight is 1; where all are, it is the number of tokens.
+    """The corpora of a command, each FOLDER or FOLDER:WEIGHT. A missing weight is 1; if all are missing, the number of tokens.
 
-    Raises UsageError for a weight that is no number above 0, a share of less than one sequence in a BLOCK, a corpus that is
-    given twice, and corpora of different tokenizers.
+    Raises UsageError for a weight that is not a number above 0, a share of less than one sequence in a BLOCK, a corpus given
+    twice, and corpora with different tokenizers.
     """
     folders, given = zip(*map(_weighted, map(str, names)), strict=True)
     metas = [*map(read_meta, folders)]
@@ -69,7 +69,7 @@ def _weighted(name: str) -> tuple[Path, float | None]:
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """The last parts of each path, as few as tell it from the others."""
+    """The shortest ending of each path that distinguishes it from the others."""
     split = [Path(path).parts for path in paths]
 
     def shortest(own: tuple[str, ...]) -> str:

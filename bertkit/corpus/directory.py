@@ -35,7 +35,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
     """The content of a corpus's meta.json. Raises UsageError for a folder with no corpus or an unfinished one, DataError for a
     damaged one."""
     if (folder / META).is_file():
-        verify(folder, lambda name: True, CORPUS_FILES)  # of a shard its manifest; the rest when it is opened
+        verify(folder, lambda name: True, CORPUS_FILES)  # for shards only their manifests; the rest when they are opened
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def _is_finished(folder: Path) -> bool | None:
         return bool(read_meta(folder))  # raises for any other meta.json
     names = [path.name for path in folder.rglob("*") if not LEFTOVER.fullmatch(path.name)]
     if names == [BUILDING] and (folder / BUILDING).is_dir():
-        return False  # killed right at the start
+        return False  # killed just after it started
     return None
 
 
@@ -110,7 +110,7 @@ def _changed(begun: dict[str, Any], plan: dict[str, Any]) -> str:
 
 @contextmanager
 def opened(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
-    """Lock the output folder; gives the folder of its parts, which holds the plan."""
+    """Lock the output folder; yields the folder of its parts, which holds the plan."""
     building = output.path / BUILDING
     with output.open():
         if building.is_dir():

@@ -17,19 +17,20 @@ AT_ONCE = 2**20  # documents in memory while they are dealt out or compared
 
 
 def bounds_of(sizes: Sequence[int]) -> NDArray[np.int64]:
-    """The byte at which the bits of each part begin, and where the last ones end: a part begins with a byte of its own."""
+    """The byte offset at which each part's bits begin, then the end of the last; every part begins on a new byte."""
     return offsets_of((np.array(sizes, dtype=np.int64) + 7) // 8)
 
 
 def find_repeated(parts: Iterable[NDArray[np.uint64]], sizes: Sequence[int], folder: Path) -> NDArray[np.uint8]:
-    """Bits, as np.packbits has them, of the documents whose hash an earlier one has; placed as `bounds_of` says.
+    """A bit for each document, packed as by np.packbits: 1 if an earlier document has the same hash. `bounds_of` gives the
+    places.
 
-    parts: the hashes of each part's documents, of which one part is held at a time. sizes: how many. folder: to be made, for
-    16 bytes a document.
+    parts: the hashes of each part's documents; only one part is in memory at a time. sizes: how many each part has. folder: a
+    temporary folder to create, with 16 bytes per document.
 
-    The hashes are dealt out to buckets by their upper bits, each with its document's place, and compared bucket by bucket. So
-    memory is a bit a document, about 150 MB for a bucket of BUCKET different hashes, however often each of them is there, and
-    what the largest part needs.
+    The hashes are distributed to buckets by their upper bits, each with its document's place, and compared bucket by bucket.
+    Memory is thus one bit per document, about 150 MB for a bucket of BUCKET different hashes (however often each occurs), and
+    the memory of the largest part.
     """
     bounds = bounds_of(sizes)
     bits = max(1, min(16, (sum(sizes) // BUCKET).bit_length()))

@@ -20,7 +20,7 @@ from bertkit.text.tokenizer import Tokenizer
 class Entities:
     """A trie of token ids: edge k, from node edges[k] // V by token edges[k] % V, leads to node k + 1; node 0 is the root.
 
-    ends: (nodes,) whether an entity ends there. continues: (V,) tokens that go on with a word.
+    ends: (nodes,) whether an entity ends there. continues: (V,) tokens that continue a word.
     """
 
     edges: NDArray[np.int64]
@@ -30,7 +30,7 @@ class Entities:
     @classmethod
     def of(cls, entities: Ragged, continues: NDArray[np.bool_]) -> Entities:
         """The trie of entities as token ids; none is empty."""
-        nodes = np.zeros(len(entities.lengths), dtype=np.int64)  # that each entity has reached
+        nodes = np.zeros(len(entities.lengths), dtype=np.int64)  # the node that each entity has reached
         levels, count = [], 1
         for depth in range(entities.lengths.max(initial=0)):
             longer = np.flatnonzero(entities.lengths > depth)
@@ -44,9 +44,9 @@ class Entities:
         return cls(np.concatenate(levels), ends, continues)
 
     def join(self, input_ids: NDArray[np.integer], begins_word: NDArray[np.bool_]) -> None:
-        """Make one word of each entity in begins_word, (N,) as input_ids: from left to right, the longest that begins there.
+        """Make each entity one word in begins_word, which is (N,) like input_ids: from left to right, the longest one first.
 
-        An entity begins and ends where words of BERT's basic tokenizer do; the last token, a [SEP], is in none.
+        An entity begins and ends where words of BERT's basic tokenizer do; the last token, a [SEP], is not in any.
         """
         continues = self.continues[input_ids]
         last = np.append(~continues[1:], True)
@@ -71,9 +71,9 @@ class Entities:
 
 @lru_cache(maxsize=1)
 def read_entities(path: str, tokenizer: Tokenizer) -> Entities:
-    """The entities of a text file, one a line; a note says which are left out, as [UNK] in them would stand for any word.
+    """The entities of a text file, one per line. Those with [UNK], which would match any word, are left out, with a note.
 
-    Raises DataError for a file that cannot be read, and for one without an entity.
+    Raises DataError for a file that cannot be read, or has no entity.
     """
     with open_content(path) as content:
         lines = {number: line for first, lines in content.lines() for number, line in enumerate(lines, first) if line.strip()}

@@ -1,6 +1,6 @@
 """Which tokens a masked language model predicts, and what replaces them in its input (Devlin et al., 2019, section 3.1).
 
-What becomes of a token depends only on its sequence's key and its position, not on which sequences are made with it.
+What happens to a token depends only on its sequence's key and its position, not on the other sequences made with it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from bertkit.corpus.random_bits import Bits, random_bits
 from bertkit.features import Ragged, offsets_of
 
-MASKED = 0.15  # of a sequence's tokens are targets, where nothing else is asked for
-MASK, RANDOM = 0.8, 0.1  # of the targets become [MASK], or a random token; the others stay
+MASKED = 0.15  # the default share of a sequence's tokens that are targets
+MASK, RANDOM = 0.8, 0.1  # the shares of the targets that become [MASK], or a random token; the others stay
 _ORDER, _FATE, _REPLACEMENT = range(3)  # the purposes of random bits
 
 
@@ -26,8 +26,8 @@ def choose_tokens(
 ) -> NDArray[np.int64]:
     """(R,) the targets of each sequence, in order: exactly `num_targets`, or all its ordinary tokens if there are fewer.
 
-    special: (N,) tokens that are never targets; lengths: (B,) of the sequences, including special tokens; keys: (B,) theirs.
-    A larger share adds targets to those of a smaller one.
+    special: (N,) tokens that are never targets; lengths, keys: (B,) of the sequences, including special tokens. The targets of
+    a larger share include those of a smaller one.
     """
     tokens = np.flatnonzero(~special)
     owners, order = _shuffled(tokens, lengths, keys)
@@ -57,7 +57,7 @@ def choose_words(
     left = num_targets(lengths, share)
     chosen = np.zeros(len(firsts), dtype=bool)
     while len(order):
-        # Of each sequence all words up to the first that does not fit; the next round starts after it.
+        # From each sequence, take all words up to the first that does not fit; the next round starts after it.
         size, owner = sizes[order], owners[order]
         ahead = np.cumsum(size)
         before = np.r_[0, ahead[:-1]]
@@ -69,7 +69,7 @@ def choose_words(
         np.subtract.at(left, owner[taken], size[taken])
         order = order[~taken]
         order = order[sizes[order] <= left[owners[order]]]  # the others can never fit
-    empty = ~np.isin(owners, owners[chosen[usable]])  # words of sequences without a chosen one, of which the shortest is taken
+    empty = ~np.isin(owners, owners[chosen[usable]])  # words of sequences where none was chosen; these get their shortest word
     shortest = np.lexsort((sizes, owners))
     shortest = shortest[empty[shortest]]
     chosen[usable[shortest[np.unique(owners[shortest], return_index=True)[1]]]] = True

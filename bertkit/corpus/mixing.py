@@ -22,7 +22,7 @@ _CORPUS = 3  # the purpose of random bits; smaller ones are those of masking
 class Mix:
     """The sequences of a run on one corpus or several: those of each part come in the part's own order.
 
-    shares: of the parts, with a sum of 1. counts: (parts,) of the sequences of a block.
+    shares: of the parts; they add up to 1. counts: (parts,) each part's number of sequences in a block.
     """
 
     parts: Sequence[CorpusSampler]
@@ -36,7 +36,7 @@ class Mix:
         object.__setattr__(self, "counts", counts)
 
     def epoch_length(self, tokens: Sequence[int]) -> tuple[int, bool]:
-        """The sequences of an epoch of all parts together, and whether their number is exact. tokens: of each part."""
+        """The number of sequences in an epoch of all parts together, and whether it is exact. tokens: of each part."""
         lengths, exact = zip(*(part.epoch_length(count) for part, count in zip(self.parts, tokens, strict=True)), strict=True)
         return sum(lengths), all(exact)
 
@@ -45,7 +45,7 @@ class Mix:
         return self.parts[0].numbers_at(step)
 
     def lengths(self, numbers: Integers) -> Integers:
-        """(B,) the tokens of each of the sequences of these numbers; no text is read."""
+        """(B,) the number of tokens in each of these sequences, given by number; no text is read."""
         of_part, own = self.places(numbers)
         lengths = np.zeros_like(numbers)
         for number, part in enumerate(self.parts):
@@ -53,7 +53,7 @@ class Mix:
         return lengths
 
     def sequences(self, numbers: Integers, masked: float = MASKED) -> Features:
-        """The sequences of these numbers of the run, in this order, as `CorpusSampler.sequences` gives them."""
+        """The run's sequences with these numbers, in this order, as `CorpusSampler.sequences` returns them."""
         of_part, own = self.places(numbers)
         rows = [np.flatnonzero(of_part == number) for number in range(len(self.parts))]
         found = [
@@ -62,7 +62,7 @@ class Mix:
         return found[0] if len(found) == 1 else Features.joined(found).take(np.argsort(np.concatenate(rows)))
 
     def mark_at(self, number: int) -> list[int]:
-        """Where each part may begin to reach this sequence and those after it: the numbers of its Mark, part after part."""
+        """Where each part can begin to reach this sequence and later ones: the numbers of each part's Mark, concatenated."""
         block, place = divmod(number, BLOCK)
         own = block * self.counts + np.bincount(_block(self, block)[0][:place], minlength=len(self.parts))
         return [number for part, first in zip(self.parts, own.tolist(), strict=True) for number in part.mark_at(first)]

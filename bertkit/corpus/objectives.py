@@ -23,7 +23,7 @@ from bertkit.text.tokenizer import Tokenizer
 
 class Sequences(NamedTuple):
     """B sequences of N tokens. special: (N,) [CLS] and [SEP]. begins_word: (N,), valid only for whole-word masking. keys: (B,)
-    of the random bits of each sequence. masked: the share of the tokens that masked objectives predict."""
+    for each sequence's random bits. masked: the share of the tokens that masked objectives predict."""
 
     input_ids: Ragged
     special: NDArray[np.bool_]
@@ -45,10 +45,10 @@ class Objective:
     """What a model learns in pre-training.
 
     head: the model's class, also in transformers. draw: (shard, max_length, rng) -> the segments of its sequences. targets:
-    (sequences, tokenizer, whole_words) -> what is predicted. terms: the loss terms, of tokens and, where sequences are
-    pairs of segments, of pairs. causal: no token reads those after it. pair_labels: what segment B is to A, by label.
-    min_documents: how many documents a corpus needs to give both labels. drawing: the version of `draw` and `targets`, which a
-    run keeps.
+    (sequences, tokenizer, whole_words) -> the Targets. terms: the loss terms, of tokens and, if sequences are pairs of
+    segments, of pairs. causal: whether tokens do not attend to later ones. pair_labels: how segment B relates to A, by label.
+    min_documents: how many documents a corpus needs for both labels to occur. drawing: the version of `draw` and `targets`,
+    which does not change within a run.
     """
 
     name: str

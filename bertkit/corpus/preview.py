@@ -15,7 +15,7 @@ from bertkit.errors import plural
 from bertkit.features import Features
 from bertkit.progress import plain
 
-FEW = 0.95  # a smaller share of the tokens read in an epoch is warned of
+FEW = 0.95  # warn if an epoch reads a smaller share of the tokens
 _SEGMENTS = ("", "cyan")
 _MASKED, _REPLACED, _KEPT = "bold red", "bold magenta", "bold green"
 LEGEND = Text.from_markup(
@@ -25,7 +25,7 @@ LEGEND = Text.from_markup(
 
 
 def show_share_read(sampler: CorpusSampler, name: str = "") -> None:
-    """Tell how much of the corpus an epoch reads, and warn where it is little. name: of a corpus among several."""
+    """Report how much of the corpus an epoch reads, and warn if it is little. name: of a corpus among several."""
     share, objective = sampler.share_read, sampler.objective.name
     what = (
         f"an epoch of {objective}, in sequences of at most {sampler.max_length} tokens, reads {share:.1%} of the training text"
@@ -45,7 +45,8 @@ def warn_of_absent_entities(samplers: Sequence[CorpusSampler]) -> None:
 
 
 def draw_sequences(sampler: CorpusSampler, count: int) -> Iterator[Text]:
-    """The first sequences of a run, of its first step at most: no spaces within a word, each target with its original."""
+    """The first sequences of a run, at most those of its first step, as text: no spaces within words, and each target shown
+    with its original token."""
     features, words = sampler.features_at(0), sampler.words(sampler.numbers_at(0))
     names = {number: token for token, number in sampler.tokenizer.vocab.items()}
     for number in range(min(count, sampler.batch_size)):
@@ -87,7 +88,7 @@ def _draw(
 ) -> Text:
     objective = sampler.objective
     ids, segments = features.input_ids[number].tolist(), features.token_type_ids[number].tolist()
-    # A causal model predicts at every token and sees each as it is.
+    # A causal model predicts at every token and sees each unchanged.
     targets = {} if objective.causal else dict(zip(*_targets(features, number, objective), strict=True))
     line = Text()
     if objective.pair_term is not None:

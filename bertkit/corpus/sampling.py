@@ -1,9 +1,9 @@
-"""What each step of pre-training sees of a corpus: a pure function of (seed, step), of which each process makes its share.
+"""The sequences of each pre-training step: a pure function of (seed, step), of which each process computes its share.
 
-The shards of an epoch are shuffled; WINDOW of them at a time form a window, whose sequences are shuffled together, and the
-sequences of a run are those of one window after another. Where each begins and ends is drawn of whole windows, which is cheap;
-only the sequences that are asked for are read and masked, each by its own number. So memory holds the bounds of a few windows,
-and neither a restart nor the number of processes nor micro_batch_tokens changes anything.
+The shards of an epoch are shuffled; WINDOW of them at a time form a window, whose sequences are shuffled together, and a run
+reads one window after another. The bounds of sequences are drawn for whole windows, which is cheap; only the requested
+sequences are read and masked, each by its own number. So memory holds the bounds of a few windows, and a restart, the number of
+processes or micro_batch_tokens changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bertkit.features import Features, Ragged, offsets_of, ranges
 from bertkit.text.tokenizer import Tokenizer
 
 WINDOW = 16  # shards whose sequences are shuffled together
-COUNTED = 4  # windows that are counted to know the length of an epoch; of more it is estimated
+COUNTED = 4  # windows that are counted to get the length of an epoch; with more, it is estimated
 _DRAWING = ThreadPoolExecutor(1, thread_name_prefix="window")
 
 
@@ -57,7 +57,7 @@ START = Mark(0, 0)
 class CorpusSampler:
     """The sequences of each optimizer step: [CLS] A [SEP] B [SEP] with the label of the pair, or [CLS] span [SEP].
 
-    begin: where the drawing begins; earlier sequences cannot be asked for. entities: those of --masking entities.
+    begin: where drawing begins; earlier sequences are not available. entities: those of --masking entities.
     """
 
     shards: Sequence[Shard]
@@ -69,8 +69,8 @@ class CorpusSampler:
     masking: str = "token"
     begin: Mark = START
     entities: Entities | None = None
-    _begins: list[int] = field(init=False)  # the first sequence of each window from `begin` on, as far as they are drawn
-    # The shuffled sequences of a window, drawn in the background. Each sampler keeps its own: a run may read several in turn.
+    _begins: list[int] = field(init=False)  # the first sequence of each window drawn so far, from `begin` on
+    # The shuffled sequences of a window, drawn in the background. Each sampler keeps its own: a run can have several.
     _windows: Callable[[int], Future[Drawn]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class CorpusSampler:
 
     @property
     def share_read(self) -> float:
-        """The share of the tokens that the first epoch reads; of a corpus of more than a window, in that window."""
+        """The share of the tokens that the first epoch reads, measured in its first window."""
         shard_of, *segments = self._windows(0).result()
         chosen = self._shards_of(0)
         read = sum(tokens_read(Segments(*(values[shard_of == shard] for values in segments))) for shard in chosen)
@@ -92,7 +92,7 @@ class CorpusSampler:
 
     @property
     def sequences_per_epoch(self) -> int:
-        """The number of sequences in the first epoch, all of which is drawn; others have a few more or less."""
+        """The number of sequences in the first epoch, which is drawn completely; other epochs have a few more or less."""
         return self._end_of(self.windows_per_epoch - 1)
 
     def epoch_length(self, tokens: int) -> tuple[int, bool]:
@@ -103,7 +103,7 @@ class CorpusSampler:
         return round(self._end_of(COUNTED - 1) * tokens / self._tokens_of(counted)), False
 
     def in_first_epoch(self, most: int) -> int:
-        """How many of the first `most` sequences are of the first epoch: all of them, or as many as it has."""
+        """How many of the first `most` sequences belong to the first epoch."""
         end = window = 0
         while end < most and window < self.windows_per_epoch:
             end, window = self._end_of(window), window + 1
@@ -118,15 +118,15 @@ class CorpusSampler:
         return self.sequences(self.numbers_at(step))
 
     def lengths(self, numbers: Integers) -> Integers:
-        """(B,) the tokens of each of the sequences of these numbers; no text is read."""
+        """(B,) the number of tokens in each of these sequences, given by number; no text is read."""
         return self._lengths(self._drawn(numbers))
 
     def sequences(self, numbers: Integers, masked: float = MASKED, of_run: Integers | None = None) -> Features:
-        """The sequences of these numbers of the run, in this order. Raises DataError if the shards give none.
+        """The sequences with these numbers, in this order. Raises DataError if the shards yield none.
 
         masked: the share of the tokens that masked objectives predict. of_run: the sequences' numbers in a run that reads other
-        corpora too, by which they are masked. The head reads [CLS], if they are pairs, and the targets; the labels are the
-        objective's terms.
+        corpora too; they decide the masking. The head reads the targets and, if the sequences are pairs, [CLS]; the labels have
+        the objective's terms.
         """
         of_run = numbers if of_run is None else of_run
         drawn = self._drawn(numbers)
@@ -153,7 +153,7 @@ class CorpusSampler:
         )
 
     def places(self, numbers: Integers) -> list[tuple[int, int]]:
-        """The shard of each of the sequences of these numbers, and the token there with which it begins."""
+        """The shard of each of these sequences, given by number, and the token in the shard at which it begins."""
         drawn = self._drawn(numbers)
         return [*zip(drawn.shard.tolist(), drawn.a.tolist(), strict=True)]
 
@@ -165,14 +165,13 @@ class CorpusSampler:
 
     @property
     def finds_entities(self) -> bool:
-        """Whether entities join words of the first step's sequences; one that is a single word joins none."""
+        """Whether any entity joins words in the first step's sequences; single-word entities do not."""
         numbers = self.numbers_at(0)
         drawn, plain = self._drawn(numbers), replace(self, entities=None)
         return not np.array_equal(self._assemble(drawn, numbers).begins_word, plain._assemble(drawn, numbers).begins_word)
 
     def mark_at(self, number: int) -> Mark:
-        """Where a drawing may begin that is to reach this sequence and those after it: the last window known to begin there or
-        before."""
+        """Where drawing can begin to reach this sequence and later ones: the last window known to begin at or before it."""
         index = bisect_right(self._begins, number) - 1
         return Mark(self.begin.window + index, self._begins[index])
 
@@ -187,7 +186,7 @@ class CorpusSampler:
             for values, found in zip(drawn, self._windows(window).result(), strict=True):
                 values[here] = found[numbers[here] - begin]
             if last >= (begin + end) // 2:
-                self._windows(window + 1)  # which will be drawn by the time that it is asked for
+                self._windows(window + 1)  # so that it is drawn by the time it is needed
             first = end
         return drawn
 

@@ -1,8 +1,8 @@
 """The tokens of each training sequence: pairs of segments (Devlin et al., 2019, appendix A.2), in order or swapped (Lan et al.,
 2020, section 3.1), or spans.
 
-All sequences of a shard are drawn at once, in rounds: each document with text left gives its next one. The draws depend on the
-given generator alone.
+All sequences of a shard are drawn at once, in rounds: in each, every document with text left yields its next sequence. The
+draws depend only on the given generator.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bertkit.corpus.shard import Shard
 
-SHORT = 0.1  # of the pairs have a shorter target length, so that the model sees short ones too
+SHORT = 0.1  # the share of pairs with a shorter target length, so that the model sees short ones too
 IS_NEXT, NOT_NEXT = 0, 1  # labels of next-sentence prediction, as transformers numbers them
 IN_ORDER, SWAPPED = 0, 1  # labels of sentence-order prediction, likewise
 
@@ -36,9 +36,9 @@ class Segments(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """The next chunk of each of some documents: tokens `begin` to `stop` - 1, of which those before `middle` may be segment A.
+    """The next chunk of each of some documents: tokens `begin` to `stop` - 1; those before `middle` can be segment A.
 
-    target: the length aimed at. within: whether `middle` stands within a sentence.
+    target: the length aimed at. within: whether `middle` is inside a sentence.
     """
 
     begin: Integers
@@ -51,9 +51,9 @@ class Chunks(NamedTuple):
 def draw_pairs(shard: Shard, max_length: int, rng: np.random.Generator) -> Segments:
     """Pairs of segments of at most max_length - 3 tokens, which together read each document from its first token to its last.
 
-    A begins a chunk. Half of the Bs are its rest; the others begin at a random sentence of another document of the shard, or at
-    a random token if A ends within a sentence, and the text after A is used again. A single token left over at the end of a
-    document gives no A. In a shard of one document every B follows.
+    A is the beginning of a chunk. Half of the Bs are the rest of it; the others begin at a random sentence of another document
+    of the shard, or at a random token if A ends inside a sentence, and the text after A is used again. A single token left over
+    at the end of a document is not read. In a shard of one document, every B follows its A.
     """
     sentences, documents = np.asarray(shard.sentences), np.asarray(shard.documents)
     bounds = sentences[documents]
@@ -77,7 +77,7 @@ def draw_pairs(shard: Shard, max_length: int, rng: np.random.Generator) -> Segme
 
 
 def draw_ordered(shard: Shard, max_length: int, rng: np.random.Generator) -> Segments:
-    """The two segments of each chunk, cut as in `draw_pairs`; half are swapped, so that B is the text before A."""
+    """The two segments of each chunk, cut as in `draw_pairs`; half are swapped, so that B precedes A in the text."""
     sentences = np.asarray(shard.sentences)
     bounds = sentences[np.asarray(shard.documents)]
     reached, ends = bounds[:-1].copy(), bounds[1:]
@@ -95,10 +95,10 @@ def draw_ordered(shard: Shard, max_length: int, rng: np.random.Generator) -> Seg
 
 
 def _next_chunks(sentences: Integers, begin: Integers, end: Integers, max_length: int, rng: np.random.Generator) -> Chunks:
-    """The next chunk of each document from token `begin` on, of which two or more tokens are left.
+    """The next chunk of each document from token `begin` on; two or more tokens must be left.
 
-    It has as many sentences as reach the target length, at least two, but is cut where there is no more room; the next chunk
-    goes on there. A ends at a random sentence, or at a random token if the chunk lies within one.
+    It has as many sentences as the target length needs, at least two, but is cut where there is no more room; the next chunk
+    continues there. A ends at a random sentence end, or at a random token if the chunk is part of one sentence.
     """
     room = max_length - 3
     target = np.where(rng.random(len(begin)) < SHORT, rng.integers(2, room + 1, len(begin)), room)
@@ -107,7 +107,7 @@ def _next_chunks(sentences: Integers, begin: Integers, end: Integers, max_length
     stop = np.minimum(np.minimum(sentences[np.minimum(stop, len(sentences) - 1)], end), begin + room)
     others = np.searchsorted(sentences, stop) - second  # sentences that begin within the chunk
     within = others == 0
-    # not before the last token, which alone would not be read
+    # not before the last token, which would be left over and not read
     choices = np.where(within, np.maximum(1, stop - begin - 2), others)
     chosen = rng.integers(0, choices)
     middle = np.where(within, begin + 1 + chosen, sentences[np.where(within, 0, second + chosen)])
@@ -120,7 +120,7 @@ def _joined(rounds: Sequence[Segments]) -> Segments:
 
 
 def tokens_read(segments: Segments) -> int:
-    """How many tokens of a shard stand in any of its segments."""
+    """The number of a shard's tokens that are in any of its segments."""
     begins, lengths = np.concatenate([segments.a, segments.b]), np.concatenate([segments.num_a, segments.num_b])
     order = np.argsort(begins)
     begins, ends = begins[order], (begins + lengths)[order]

@@ -1,4 +1,4 @@
-"""A shard of a corpus: tokens, and where words, sentences and documents begin, in flat memory-mapped arrays."""
+"""A shard of a corpus: its tokens, and where words, sentences and documents begin, in flat memory-mapped arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bertkit.errors import DataError
 from bertkit.features import offsets_of, ranges
 from bertkit.manifest import Owner, verify
 
-JOINED = 2**20  # tokens of joined shards, about
+JOINED = 2**20  # tokens up to which shards are joined, about
 CORPUS_FILES = Owner("corpus", DataError, "copy the corpus again, or build it again", strict=True)
 OPEN = 32  # shards open at once: two windows of the sampler; each has five files
 
@@ -26,7 +26,7 @@ class Shard:
 
     input_ids: (N,) uint16, or int32 for a vocabulary of more than 65,536. word_starts: (N / 8,) bits, 1 where a token begins a
     word. sentences: (S + 1,) the token at which each begins. documents: (D + 1,) the sentence at which each begins.
-    hashes: (D,) uint64 of each document's text, to find duplicates by.
+    hashes: (D,) uint64 of each document's text, for finding duplicates.
     """
 
     input_ids: NDArray
@@ -61,7 +61,7 @@ class Shard:
         )
 
     def save(self, folder: Path) -> None:
-        """One .npy file an array."""
+        """Write one .npy file per array."""
         folder.mkdir(parents=True, exist_ok=True)
         for field in fields(self):
             np.save(folder / f"{field.name}.npy", getattr(self, field.name))
@@ -74,12 +74,12 @@ class Shard:
 
     @classmethod
     def opened(cls, folder: Path) -> Shard:
-        """The shard that `save` wrote, memory-mapped and not compared with its manifest. Raises DataError."""
+        """The shard that `save` wrote, memory-mapped, without checking its manifest. Raises DataError."""
         return cls(**{field.name: _mapped(folder, field.name) for field in fields(cls)})
 
     @staticmethod
     def load_hashes(folder: Path) -> NDArray[np.uint64]:
-        """The hashes alone of the shard that `save` wrote, memory-mapped. Raises DataError for damaged ones."""
+        """Only the hashes of the shard that `save` wrote, memory-mapped. Raises DataError for damaged ones."""
         verify(folder, lambda name: name == "hashes.npy", CORPUS_FILES)
         return _mapped(folder, "hashes")
 
@@ -108,7 +108,7 @@ class Shards(Sequence[Shard]):
     """The shards of a split as training reads them: opened on demand, a few at a time.
 
     A shard of a single document, which has no other document to draw a segment from, is joined with the next shard; consecutive
-    ones up to JOINED tokens. listed: names and counts, as in meta.json.
+    ones are joined up to JOINED tokens. listed: names and counts, as in meta.json.
     """
 
     def __init__(self, corpus: Path, listed: Sequence[Mapping[str, Any]]) -> None:

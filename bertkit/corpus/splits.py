@@ -1,7 +1,7 @@
-"""The last pass of a build: which documents are kept is decided and written down, then each part becomes shards of the splits.
+"""The last pass of a build: it decides and records which documents to keep, then turns each part into shards of the splits.
 
-A part of the corpus's own is deleted once its shards are there. So no second copy of the corpus is needed, and a
-killed build resumes: a part whose shards exist is done.
+The corpus's own parts are deleted once their shards exist, so no second copy of the corpus is needed, and a killed build can
+resume: a part whose shards exist is done.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _PARTS, _REPEATED = "parts.json", "repeated.npy"
 
 @dataclass(frozen=True)
 class PartKept:
-    """What is kept of a part. folder: as a path, below the folder of the parts unless it is absolute. source: its number.
-    documents: all that it has. shards: by split the name of the shard of those that are kept, where there are any."""
+    """What is kept of a part. folder: its path, relative to the folder of the parts unless absolute. source: the number of its
+    source. documents: how many it has in all. shards: the name of the shard of kept documents, for each split that has any."""
 
     folder: str
     source: int
@@ -47,7 +47,7 @@ class PartKept:
 
 @dataclass(frozen=True)
 class Decision:
-    """Which documents are kept, and where. documents: counts of those read and dropped. hashes: the xor of those kept."""
+    """Which documents are kept, and where. documents: counts of read and dropped ones. hashes: the xor of the kept ones'."""
 
     documents: dict[str, int]
     hashes: str
@@ -55,18 +55,18 @@ class Decision:
 
     @classmethod
     def read(cls, building: Path) -> Decision | None:
-        """What was decided; None if nothing is yet. Raises DataError for a damaged one."""
+        """The recorded decision; None if there is none yet. Raises DataError for a damaged one."""
         folder = building / DECIDED
         if not folder.is_dir():
             return None
         decided = Manifest.read(folder, _DECIDED)
         if decided is not None:
-            decided.compare([*decided.files], _DECIDED)  # at once: parts are deleted by what it says
+            decided.compare([*decided.files], _DECIDED)  # not in the background: parts are deleted according to it
         values = json.loads((folder / _PARTS).read_text(encoding="utf-8"))
         return cls(**{**values, "parts": [PartKept(**part) for part in values["parts"]]})
 
     def missing(self, building: Path) -> set[str]:
-        """The parts that are neither there nor done, such as damaged ones, which were deleted."""
+        """The parts that neither exist nor are done, such as damaged ones that were deleted."""
         return {
             part.folder for part in self.parts if not (building / part.folder).is_dir() and not part.is_done(building.parent)
         }
@@ -75,10 +75,10 @@ class Decision:
 def decide(
     building: Path, parts: Sequence[tuple[int, Path]], counts: dict[str, int], *, held_out: float, min_tokens: int
 ) -> Decision:
-    """Drop documents that repeat an earlier one, hold out a share of the others, and write down what is kept of each part.
+    """Drop documents that repeat an earlier one, hold out a share of the others, and record what is kept of each part.
 
-    parts: each with the number of its source. counts: of documents, without the duplicates among these parts. Memory: that of
-    `find_repeated`, and some hundred bytes a part. Raises DataError if no document is left.
+    parts: each with the number of its source. counts: of documents, without the duplicates among these parts. Uses the memory
+    of `find_repeated`, and some hundred bytes per part. Raises DataError if no document is left.
     """
     sizes = [len(Shard.load_hashes(folder)) for _, folder in parts]
     if not sum(sizes):
@@ -124,9 +124,9 @@ def _rows_of_splits(hashes: NDArray[np.uint64], repeated: NDArray[np.uint8], hel
 def write_splits(
     decided: Decision, plan: dict[str, Any], tokenizer: Tokenizer, output_dir: Path, call_each: CallEach, *, own_parts: bool
 ) -> dict[str, Any]:
-    """Write the shards that are not there yet, then the tokenizer, and meta.json last; returns its content.
+    """Write the shards that do not exist yet, then the tokenizer, and meta.json last; returns its content.
 
-    own_parts: the parts belong to this corpus, and each is deleted once its shards are there.
+    own_parts: whether the parts belong to this corpus; each is then deleted once its shards exist.
     """
     building = output_dir / BUILDING
     repeated = np.load(building / DECIDED / _REPEATED, mmap_mode="r")
@@ -141,21 +141,21 @@ def write_splits(
             for split, (counts, digest) in found.items():
                 written[split].append({"name": part.shards[split], "source": part.source, **counts})
                 of_shards[f"{part.shards[split]}/{MANIFEST}"] = digest
-        meta = {**plan, "documents": decided.documents, "hashes": decided.hashes}  # which resuming a run compares
+        meta = {**plan, "documents": decided.documents, "hashes": decided.hashes}  # compared when a run is resumed
         for split in SPLITS:
             totals = {name: sum(shard[name] for shard in written[split]) for name in ("documents", "sentences", "tokens")}
             meta[split] = {**totals, "shards": written[split]}
         files = {**tokenizer.files(), META: json_text(meta)}
         of_files = {name: sha256(text.encode()).hexdigest() for name, text in files.items()}
         write_files(output_dir, {MANIFEST: Manifest(output_dir, {**of_shards, **of_files}).text, **files})
-        remove_folder(building)  # a kill from here on leaves a whole corpus
+        remove_folder(building)  # a kill from here on leaves a complete corpus
     return meta
 
 
 def _write_shards(
     part: PartKept, repeated: bytes, building: Path, held_out: float, own_parts: bool
 ) -> dict[str, tuple[dict[str, int], str]]:
-    """Write the shards of a part; gives, by split, what one counts, and the sha256 of its manifest."""
+    """Write the shards of a part; returns, by split, the shard's counts and the sha256 of its manifest."""
     folder, corpus = building / part.folder, building.parent
     if not part.is_done(corpus):
         shard = _whole(folder, part.documents, own_parts)
@@ -174,7 +174,7 @@ def _whole(folder: Path, documents: int, own_parts: bool) -> Shard:
     """The shard in a part's folder, all of it compared with its manifest. Raises DataError; a damaged part is deleted."""
     try:
         if (whole := Manifest.read(folder, CORPUS_FILES)) is not None:
-            whole.compare([*whole.files], CORPUS_FILES)  # at once: the part may be deleted soon
+            whole.compare([*whole.files], CORPUS_FILES)  # not in the background: the part may be deleted soon
         shard = Shard.load(folder)
         if len(shard.hashes) != documents:
             what = f"the part has {len(shard.hashes)} documents and had {documents}"

@@ -47,7 +47,7 @@ class Texts:
 
 
 def sources_of(names: Sequence[str], *, include: Sequence[str], text_column: str) -> list[Source]:
-    """The sources of text; what folders hold besides is noted, with the reason. include: endings, or as in `look_for`."""
+    """The sources of text; notes which other files in folders are skipped, and why. include: endings, or as in `look_for`."""
     patterns = [f"*{pattern}" if pattern.startswith(".") else pattern for pattern in include]
     found = look_for(names, include=patterns, text_column=text_column)
     for why, files in found.skipped.items():
@@ -77,7 +77,7 @@ def read_sources(sources: Sequence[Source], *, faults: Faults, **how: Any) -> It
 
 
 def report_left_out(faults: Faults) -> None:
-    """Say what of the text was not read."""
+    """Report what part of the text was not read."""
     if faults.count:
         progress.warn(faults.summary())
     if faults.without_text:

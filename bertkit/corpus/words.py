@@ -18,8 +18,8 @@ _CHINESE = re.compile(f"[{CJK}]")
 def tokens_and_words(texts: Sequence[str], tokenizer: Tokenizer, words: str) -> tuple[Ragged, NDArray[np.bool_]]:
     """The tokens of each text, and whether each begins a word.
 
-    "basic": the words of BERT's basic tokenizer, to which a Chinese character is one; "jieba": Chinese words by jieba. Raises
-    MachineError if jieba is not installed.
+    "basic": the words of BERT's basic tokenizer, where each Chinese character is a word; "jieba": Chinese words by jieba.
+    Raises MachineError if jieba is not installed.
     """
     basic = in_vocabulary(tokenizer, lambda token: not token.startswith("##"))
     if words == "basic":
@@ -30,7 +30,7 @@ def tokens_and_words(texts: Sequence[str], tokenizer: Tokenizer, words: str) -> 
     begins = np.concatenate([np.zeros(0, dtype=bool), *(_word_begins(text, cut) for text in texts)])
     first = offsets_of(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))[:-1]  # character of each text
     chinese = in_vocabulary(tokenizer, lambda token: len(token) == 1 and _CHINESE.match(token) is not None)
-    # [UNK] may be a Chinese character, so jieba decides there too.
+    # [UNK] may stand for a Chinese character, so jieba decides there too.
     chinese[tokenizer.vocab[tokenizer.special_tokens["unk_token"]]] = True
     at_boundary = begins[np.repeat(first, pieces.lengths) + starts]
     return pieces, basic[pieces.values] & (at_boundary | ~chinese[pieces.values])

@@ -16,15 +16,15 @@ from typing import Any
 
 from bertkit.errors import MachineError
 
-# A function and the arguments of its calls -> their results, in their order. A few calls are in memory at once.
+# A function and the arguments of its calls -> the results, in order. Only a few calls are in memory at once.
 CallEach = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]]
 
 
 @contextmanager
 def worker_processes(count: int, set_up: Callable[..., object] = tuple, *arguments: object) -> Iterator[CallEach]:
-    """Gives a function that calls functions in so many processes, or in this one if it is 1; `set_up` is called in each first.
+    """Yields a function that runs calls in `count` processes, or in this one if it is 1; each first calls `set_up`.
 
-    Raises MachineError where a worker was killed.
+    Raises MachineError if a worker was killed.
     """
     if count <= 1:
         set_up(*arguments)
@@ -35,9 +35,9 @@ def worker_processes(count: int, set_up: Callable[..., object] = tuple, *argumen
     def call_each(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         pending: deque[Future[Any]] = deque()
         for call in calls:
-            with _without_ctrl_c():  # in workers, which a call may start: they end with this process
+            with _without_ctrl_c():  # for workers, which a call may start: they end with this process
                 pending.append(executor.submit(function, *call))
-            if len(pending) > count + 1:  # beside the one that is made next
+            if len(pending) > count + 1:  # besides the one that is prepared next
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
@@ -53,7 +53,7 @@ def worker_processes(count: int, set_up: Callable[..., object] = tuple, *argumen
 
 @contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """Delay SIGINT in this thread; a process that is started here never gets it."""
+    """Delay SIGINT in this thread; a process started inside never gets it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -68,7 +68,7 @@ def _start(set_up: Callable[..., object], arguments: tuple[object, ...]) -> None
 
 
 def _exit_with_parent() -> None:
-    """Workers of a killed build would wait forever, and write while the next build does."""
+    """Exit when the parent dies: workers of a killed build would wait forever, and write during the next build."""
     parent = parent_process()
     assert parent is not None
     parent.join()

@@ -1,1 +1,1 @@
-"""Reports as HTML files that stand alone."""
+"""Reports as self-contained HTML files."""

@@ -72,7 +72,7 @@ def draw_lines(title: str, lines: Sequence[Line], *, marks: Sequence[float] = ()
 
 @_defaults()
 def draw_reliability(table: Table) -> Figure:
-    """The share of right predictions by confidence, with the diagonal of perfect calibration. table: its numbers."""
+    """The share of correct predictions by confidence, with the diagonal of perfect calibration. table: its numbers."""
     figure, axes = _axes()
     confidence, right = ([row[column] for row in table.rows] for column in (2, 3))
     axes.plot([0, 1], [0, 1], color="#767676", linewidth=0.8)

@@ -39,7 +39,7 @@ def require_packages() -> None:
 
 
 def render(title: str, sections: Sequence[Section], *, paths: Mapping[str, str] = {}) -> str:
-    """The page. paths: of the machine, with what to write in their place.
+    """The page. paths: paths on this machine, with their replacements.
 
     Raises UsageError for a page of more than MOST_BYTES.
     """
@@ -69,7 +69,7 @@ def render(title: str, sections: Sequence[Section], *, paths: Mapping[str, str] 
 
 
 def _replacing(paths: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that replaces these paths, also at the beginning of longer ones, wherever a text has them."""
+    """A function that replaces these paths anywhere in a text, also at the beginning of longer paths."""
     if not paths:
         return str
     longest_first = sorted(paths, key=len, reverse=True)

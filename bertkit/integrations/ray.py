@@ -25,14 +25,13 @@ def predict_dataset(
     batch_size: int = BATCH_SIZE,
     precision: str = "auto",
 ) -> Dataset:
-    """A lazy dataset with the columns of `ds`, and beside them those of the predictions.
+    """A lazy dataset with the columns of `ds` and those of the predictions.
 
     model: a run folder or any Hugging Face BERT, by a path that all nodes see, or a hub id. num_actors: how many copies of the
     model. num_cpus: CPUs reserved for each, and the threads that it computes with. num_gpus: GPUs reserved for each; 0 computes
-    on CPUs. batch_size: rows that are predicted at once. precision: as of bertkit.load; auto is resolved here,
-    once for all actors.
+    on CPUs. batch_size: rows to predict at once. precision: as in bertkit.load; auto is resolved here, once for all actors.
 
-    A column that has the name of a predicted one is called input_NAME. Raises ModelError, MachineError, UsageError; DataError
+    A column with the same name as a predicted one is renamed input_NAME. Raises ModelError, MachineError, UsageError; DataError
     for a column that the model needs and `ds` is known to lack. An actor's DataError names a row by its `id`.
     """
     with packages_of("ray"):

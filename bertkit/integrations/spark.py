@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def predict_dataset(model: str | Path, df: DataFrame, *, device: str = "cpu", precision: str = "auto") -> DataFrame:
-    """A lazy DataFrame with the columns of `df`, and beside them those of the predictions.
+    """A lazy DataFrame with the columns of `df` and those of the predictions.
 
     model: a run folder or any Hugging Face BERT, by a path that all executors see, or a hub id. device: cpu or cuda.
-    precision: as of bertkit.load; auto is resolved here, once for all workers. Each worker computes with
-    spark.task.cpus threads.
+    precision: as in bertkit.load; auto is resolved here, once for all workers. Each worker computes with spark.task.cpus
+    threads.
 
-    A column that has the name of a predicted one is called input_NAME. Raises ModelError, MachineError, UsageError; DataError
+    A column with the same name as a predicted one is renamed input_NAME. Raises ModelError, MachineError, UsageError; DataError
     for a column that the model needs and `df` lacks. A worker's DataError names a row by its `id`.
     """
     with packages_of("spark"):
@@ -48,5 +48,5 @@ def predict_dataset(model: str | Path, df: DataFrame, *, device: str = "cpu", pr
 
 @cache
 def opened(model: str, device: str, precision: str, num_threads: int) -> TablePredictor:
-    """The model, once for all partitions of a worker process: Spark gives the next partition to a process that is there."""
+    """The model, opened once for all partitions of a worker process, because Spark reuses processes for later partitions."""
     return TablePredictor(model, device, precision, num_threads)

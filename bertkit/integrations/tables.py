@@ -1,4 +1,4 @@
-"""Arrow tables in, the same tables with a model's predictions out: what the engines share."""
+"""Shared by the engines: from Arrow tables to the same tables with a model's predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bertkit.runs.inference.predictor import Predictor
 
 TEXT, NUMBER, PLACE = pa.string(), pa.float64(), pa.int64()
 SPAN = {"start": PLACE, "end": PLACE, "text": TEXT, "probability": NUMBER}
-# What a batch alone does not tell: a list may be empty in all of its rows, and an answer have no place.
+# Types that a single batch may not reveal: a list can be empty in all rows, and an answer can have no place.
 TYPES = {
     "answer": TEXT,
     "choice": PLACE,
@@ -53,7 +53,7 @@ class Opening(TypedDict):
 def open_here(model: str | Path, device: str, precision: str) -> tuple[Predictor, Opening]:
     """The model in the process that starts the workers, and how they open it: a precision "auto" is resolved here, once.
 
-    Raises ModelError, MachineError; and UsageError where they have GPUs and this process has none to resolve it on.
+    Raises ModelError, MachineError; and UsageError if they have GPUs and this process has none to resolve it on.
     """
     name = str(Path(model).absolute()) if Path(model).exists() else str(model)  # workers have other working folders
     if device == "cpu" or torch.cuda.is_available():
@@ -66,7 +66,7 @@ def open_here(model: str | Path, device: str, precision: str) -> tuple[Predictor
 
 
 def predicted_fields(predictor: Predictor, names: list[str]) -> tuple[list[str], list[pa.Field]]:
-    """Of a table with these columns: what they are called beside the predictions, and the fields that are added to them.
+    """For a table with these columns: their names in the output, and the fields of the predicted columns.
 
     Raises DataError for a missing column.
     """
@@ -76,10 +76,10 @@ def predicted_fields(predictor: Predictor, names: list[str]) -> tuple[list[str],
 
 
 class TablePredictor:
-    """A model in a worker: called on a table it returns the table, its columns untouched, with those of the predictions.
+    """A model in a worker: called on a table, it returns the table with its columns unchanged and those of the predictions.
 
-    num_threads: how many it computes with. Torch would take all cores in each worker of a machine, which then wait for each
-    other.
+    num_threads: the number to compute with. By default, torch would use all cores in each worker of a machine, and these would
+    wait for each other.
     """
 
     def __init__(self, model: str, device: str, precision: str, num_threads: int) -> None:

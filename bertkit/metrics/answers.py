@@ -27,7 +27,7 @@ class Score(NamedTuple):
 class Threshold(NamedTuple):
     """The best mean score over all thresholds of null_odds, and its threshold.
 
-    between: decides alike on these rows, but is halfway to the next of their null_odds, which another batch rounds otherwise.
+    between: gives the same decisions on these rows, but is halfway to the next null_odds, as other batches round differently.
     """
 
     score: float
@@ -36,9 +36,9 @@ class Threshold(NamedTuple):
 
 
 def score_words(prediction: str, references: Sequence[str], *, unanswerable: bool) -> Score:
-    """As SQuAD 1.1 scores it, or with `unanswerable` as 2.0 does. Without references only an empty answer is right.
+    """The score by SQuAD 1.1 or, with `unanswerable`, by 2.0. Without references, only an empty answer is right.
 
-    They differ in answers of articles and punctuation alone: for 2.0 they are no answer, for 1.1 an answer with an F1 of 0.
+    They differ for answers of only articles and punctuation: for 2.0 these are no answer, for 1.1 an answer with an F1 of 0.
     """
     words, accepted = _words(prediction), [_words(reference) for reference in references]
     both_empty = 0.0
@@ -49,7 +49,7 @@ def score_words(prediction: str, references: Sequence[str], *, unanswerable: boo
 
 
 def score_characters(prediction: str, references: Sequence[str]) -> Score:
-    """As CMRC 2018 scores it. Without references only an empty answer is right."""
+    """The score by CMRC 2018. Without references, only an empty answer is right."""
     if not references:
         return Score(float(not prediction), float(not prediction))
     plain = _without_punctuation(prediction)
@@ -66,8 +66,8 @@ def best_threshold(
     scores: (E,) of the best answers. answered: (E,) whether these are not empty; one of articles alone is wrong here for a
     question without an answer. The threshold is the null_odds of the last answer that is given.
 
-    It gives exactly the score returned. That of the official script may not: it separates answers of equal odds, which no
-    threshold can, and returns 0 if it is best to give no answer at all; here that is 0 or less than all odds.
+    It gives exactly the returned score. The official script's threshold may not: the script separates answers with equal odds,
+    which no threshold can, and returns 0 if it is best to give no answer at all; here that is 0, or less than all odds.
     """
     order = np.argsort(null_odds, kind="stable")
     odds = null_odds[order]
@@ -112,7 +112,7 @@ _PUNCTUATION = (
     "\u300c\u300d\uff08\uff09\uff0d\uff5e\u300e\u300f"
 )
 _DROP = str.maketrans("", "", _PUNCTUATION)
-_CHINESE = "([\u4e00-\u9fa5])"  # compiled at its first use, for it takes milliseconds
+_CHINESE = "([\u4e00-\u9fa5])"  # compiled on first use, as that takes milliseconds
 
 
 def _without_punctuation(text: str) -> str:
@@ -123,7 +123,7 @@ def _segments(text: str) -> list[str]:
     """Chinese characters one by one, and the words between them."""
     segments = []
     for number, part in enumerate(re.split(_CHINESE, _without_punctuation(text))):
-        if number % 2:  # what the pattern matches
+        if number % 2:  # a match of the pattern
             segments.append(part)
         elif part:
             segments += _treebank_words(part)

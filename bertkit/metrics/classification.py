@@ -157,7 +157,7 @@ _CORRELATIONS = ("matthews_correlation", "pearson", "spearmanr")
 
 
 def range_of(score: str) -> tuple[float, float]:
-    """The least and the greatest value that a score of ours can have. score: its name, "split/metric"."""
+    """The minimum and maximum possible values of one of our scores. score: its name, "split/metric"."""
     name = score.rpartition("/")[2]
     if _SHARES.fullmatch(name):
         return 0.0, 1.0
@@ -174,7 +174,7 @@ def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: st
 
 
 def check_metrics(metrics: Sequence[Metric]) -> str | None:
-    """Raise MachineError for a metric of the evaluate library that cannot be loaded; a note on what the first one decides."""
+    """Raise MachineError for a metric of the evaluate library that cannot be loaded; returns a note on the first one's role."""
     for metric in metrics:
         if isinstance(metric, OfEvaluate):
             _load(metric.name)
@@ -184,13 +184,13 @@ def check_metrics(metrics: Sequence[Metric]) -> str | None:
 
 
 def metric_path(name: str) -> str:
-    """The name of a metric that holds from any folder: for a script its absolute path."""
+    """The name of a metric, valid from any folder: for a script, its absolute path."""
     script = Path(name.removeprefix(EVALUATE))
     return f"{EVALUATE}{script.resolve()}" if name.startswith(EVALUATE) and script.suffix == ".py" else name
 
 
 def source_hash(metric: Metric) -> str | None:
-    """sha256 of the code of a user's metric and of the functions beside it that it calls, or of its script; None for ours."""
+    """sha256 of the code of a user's metric, with functions of its module that it calls, or of its script; None for ours."""
     if metric in METRICS.values():
         return None
     if isinstance(metric, OfEvaluate):
@@ -249,7 +249,7 @@ def _load(name: str) -> Any:
         raise UsageError(what, hint=f"to execute it, name it {EVALUATE}./{module}; or run the command in another folder")
     try:
         return evaluate.load(module)
-    except Exception as error:  # the library and its scripts raise all kinds
+    except Exception as error:  # the library and its scripts can raise anything
         what = f"the metric {name} cannot be loaded: {_one_line(error)}"
         raise MachineError(what, hint="without a network give the path of its script: evaluate:./my_metric.py") from None
 

@@ -19,10 +19,10 @@ _EQUAL = 1e-6  # probabilities that differ by less are equal
 
 
 class Judged(NamedTuple):
-    """Labels that rows have, and what a model says of each.
+    """The labels of rows, and a model's probabilities for each.
 
-    names: (C,) of the labels that compete. rows: (D,) the row of each decision; places: (D,) its word there, from 0; 0 where a
-    row has one. given: (D,) the label by name. probabilities: (D, C).
+    names: (C,) of the competing labels. rows: (D,) the row of each decision; places: (D,) its word in the row, from 0; 0 if a
+    row has one decision. given: (D,) the label by name. probabilities: (D, C).
     """
 
     names: tuple[str, ...]
@@ -33,14 +33,14 @@ class Judged(NamedTuple):
 
     @classmethod
     def of(cls, names: tuple[str, ...], given: Sequence[Sequence[str]], probabilities: NDArray[np.float64]) -> Judged:
-        """given: of each row its labels, one or one a word. probabilities: (D, C), of all rows after one another."""
+        """given: the labels of each row: a single one, or one per word. probabilities: (D, C), over all rows in order."""
         rows = np.repeat(np.arange(len(given)), [len(labels) for labels in given])
         places = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(len(labels)) for labels in given)])
         return cls(names, rows, places, [name for labels in given for name in labels], probabilities)
 
     @classmethod
     def join(cls, parts: Sequence[Judged]) -> Judged:
-        """The decisions of several models on rows of their own; a label that a model does not know has the probability 0."""
+        """The decisions of several models, each on its own rows; a label that a model does not know has probability 0."""
         names = tuple(dict.fromkeys(name for part in parts for name in (*part.names, *part.given)))
         number = {name: at for at, name in enumerate(names)}
         probabilities = [np.zeros((len(part.given), len(names))) for part in parts]
@@ -81,13 +81,13 @@ class ConfidentLearning:
 
     @cached_property
     def suggested(self) -> NDArray[np.int64]:
-        """(D,) the label that the model is confident of; of several, and where there is none, the most probable label."""
+        """(D,) the label that the model is confident of; the most probable one if there are several, or none."""
         one = self._confident.sum(axis=1) == 1
         return np.where(one, self._confident.argmax(axis=1), self.probabilities.argmax(axis=1))
 
     @cached_property
     def joint(self) -> NDArray[np.int64]:
-        """(C, C) the confident joint: how often a label is given, and the model confident of another (equation 1)."""
+        """(C, C) the confident joint: how often a label is given while the model is confident of another one (equation 1)."""
         counts = np.zeros((len(self.thresholds),) * 2, dtype=np.int64)
         sure = self._confident.any(axis=1)
         np.add.at(counts, (self.given[sure], self.suggested[sure]), 1)
@@ -95,24 +95,24 @@ class ConfidentLearning:
 
     @cached_property
     def are_errors(self) -> NDArray[np.bool_]:
-        """(D,) off the diagonal of the joint; but not where the given label is the most probable one all the same."""
+        """(D,) off the diagonal of the joint, unless the given label is still the most probable one."""
         doubted = self._confident.any(axis=1) & (self.suggested != self.given)
         return doubted & (self.probabilities.max(axis=1) > self.probability_of(self.given) + _EQUAL)
 
     def probability_of(self, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(D,) of a label for each decision."""
+        """(D,) the probability of a label for each decision."""
         return np.take_along_axis(self.probabilities, labels[:, None], axis=1)[:, 0]
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:
-        """(D,) normalized margins: from 0, the model is sure of another label, over 1/2, to 1, it is sure of the given one."""
+        """(D,) normalized margins: 0 if the model is sure of another label, 1 if it is sure of the given one."""
         others = self.probabilities.copy()
         np.put_along_axis(others, self.given[:, None], 0.0, axis=1)
         return (self.probability_of(self.given) - others.max(axis=1) + 1) / 2
 
     @property
     def expected_errors(self) -> float:
-        """How many labels are wrong, by the joint: its rows are scaled to the numbers of labels given (equation 3)."""
+        """The expected number of wrong labels, by the joint, with rows scaled to the counts of given labels (equation 3)."""
         joint = self.joint.astype(np.float64)
         np.fill_diagonal(joint, np.maximum(joint.diagonal(), 1))
         counts = np.bincount(self.given, minlength=len(joint))
@@ -133,7 +133,7 @@ class Verdicts(NamedTuple):
 
     @classmethod
     def of(cls, judged: Judged, found: ConfidentLearning) -> Verdicts:
-        """found: of the same decisions."""
+        """The verdicts on decisions. found: of the same decisions."""
         names = np.array(judged.names, dtype=object)
         by_name = names[found.given], names[found.suggested]
         of_both = (found.probability_of(numbers) for numbers in (found.given, found.suggested))
@@ -145,6 +145,6 @@ class Verdicts(NamedTuple):
         return Verdicts._make(values[order] for values in self)
 
     def worst(self) -> Verdicts:
-        """Of ranked ones the first of each row."""
+        """The first verdict on each row, of ranked ones."""
         firsts = np.sort(np.unique(self.rows, return_index=True)[1])
         return Verdicts._make(values[firsts] for values in self)

@@ -15,7 +15,7 @@ FEWEST = 3  # sizes, for three unknowns
 
 
 def extrapolate(sizes: Sequence[int], errors: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
-    """(B,) what curves through (B, S) errors at S sizes expect of `rows` rows; by least squares, with a and b not below 0."""
+    """(B,) the errors expected at `rows` rows, by curves fitted to (B, S) errors at S sizes: least squares, a and b >= 0."""
     best, expected = np.full(len(errors), np.inf), np.zeros(len(errors))
     centred = errors - errors.mean(axis=1, keepdims=True)
     for exponent in EXPONENTS:
@@ -39,11 +39,11 @@ def describe_curve(
     *,
     greater_is_better: bool = True,
 ) -> dict[str, Any]:
-    """`points`: the first score of each size with its interval; and `twice`: the score that is expected of twice as many as the
-    last size, and the gain, each with its interval, or `not_shown`: why nothing is expected.
+    """`points`: the first score at each size, with its interval; and `twice`: the score expected at twice the last size, and
+    the gain, each with its interval, or `not_shown`: why there is no estimate.
 
-    scorers: by size and seed, of the same `rows` rows. draws_of_rows: from `resampled`, the same for all sizes; of each size's
-    seeds as many are drawn with each.
+    scorers: by size and seed, all on the same `rows` rows. draws_of_rows: from `resampled`, the same for all sizes; each draw
+    also resamples the seeds of each size.
     """
     rng = np.random.default_rng(0)
     drawn = (_mean_scores(scorers, each, rng) for each in draws_of_rows)
@@ -73,14 +73,14 @@ def describe_curve(
 
 
 def _described(scores: NDArray[np.float64]) -> dict[str, Any]:
-    """A score, and its 95% interval by the draws that follow it, if it has a width."""
+    """A score, the first of `scores`, and its 95% interval from the draws after it, if it has a width."""
     return {"score": float(scores[0]), "interval": score_interval(scores[1:].tolist())}
 
 
 def _mean_scores(
     scorers: Sequence[Sequence[Scorer]], rows: NDArray[np.int64], rng: np.random.Generator | None
 ) -> NDArray[np.float64]:
-    """(S,) the first score on some rows, of each size the mean over its seeds, or over as many that rng draws of them."""
+    """(S,) the first score on some rows, for each size: the mean over its seeds, or over as many drawn from them by `rng`."""
     means = []
     for of_size in scorers:
         seeds = range(len(of_size)) if rng is None else rng.integers(0, len(of_size), len(of_size))

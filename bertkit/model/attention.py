@@ -1,6 +1,6 @@
 """Attention over packed sequences (Vaswani et al., 2017, section 3.2), one function per kernel.
 
-Letters: B sequences, N packed tokens (of queries: R), T the longest sequence, A heads, D the size of a head, H = A * D.
+Dimensions: B sequences, N packed tokens (R queries), T longest sequence, A heads, D head size, H = A * D.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from bertkit.model.layout import Bounds, HeadLayout, Pattern, pad_rows
 
 
 def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int, dropout: Dropout) -> Tensor:
-    """What each query reads from its own sequence: (R, H).
+    """Attention of each query over its own sequence: (R, H).
 
-    tokens: (N, 3 H) the query, key and value of each token; with queries, (R, H) of some rows alone, (N, 2 H) key and value.
-    Both are packed as the pattern says.
+    tokens: (N, 3 H), the query, key and value of each token. If only some rows are queries, these are in `queries`, (R, H), and
+    tokens has only keys and values, (N, 2 H). Both are packed as `pattern` says.
     """
     if pattern.bounds is not None:
         return _attend_packed(tokens, queries, pattern, pattern.bounds, num_heads)
-    # On a CPU torch's fused kernel is slower with a mask, in training and with dropout. Its dropout does not draw from our
-    # stream either; nor does it on Apple's GPUs.
+    # On a CPU, torch's fused kernel is slower with a mask, in training and with dropout. There and on Apple's GPUs, its dropout
+    # also does not draw from our random stream.
     device = "cuda" if torch.compiler.is_exporting() else tokens.device.type
     slower = {"cuda": False, "cpu": dropout.active or torch.is_grad_enabled() or not pattern.is_full}
     if slower.get(device, dropout.active):
@@ -37,13 +37,13 @@ def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: 
 
 
 def _by_head(tokens: Tensor, queries: Tensor | None, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value of `attend`: (R, A, D) and twice (N, A, D)."""
+    """The query (R, A, D), key and value (N, A, D) of `attend`, split by head."""
     *query, key, value = (part.unflatten(-1, (num_heads, -1)) for part in tokens.chunk(3 if queries is None else 2, dim=-1))
     return (query[0] if queries is None else queries.unflatten(-1, (num_heads, -1))), key, value
 
 
 def _attend_packed(tokens: Tensor, queries: Tensor | None, pattern: Pattern, bounds: Bounds, num_heads: int) -> Tensor:
-    """By torch's kernel for packed sequences (Dao, 2023, FlashAttention-2), which knows no dropout."""
+    """`attend` with torch's kernel for packed sequences (Dao, 2023, FlashAttention-2), which does not support dropout."""
     from torch.nn.attention.varlen import varlen_attn
 
     query, key, value = _by_head(tokens, queries, num_heads)
@@ -53,13 +53,13 @@ def _attend_packed(tokens: Tensor, queries: Tensor | None, pattern: Pattern, bou
 
 
 def _attend_fused(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int, dropout: Dropout) -> Tensor:
-    """By torch's fused kernel, group by group."""
+    """`attend` with torch's fused kernel, group by group."""
     rows, keys = pattern.queries, pattern.keys
     query, key, value = _by_head(tokens, queries, num_heads)
     packed = zip(query.split(rows.spans), key.split(keys.spans), value.split(keys.spans), strict=True)
     p = dropout.p if dropout.active else 0.0
     if p:
-        dropout.stream.generator(tokens.device)  # is what the kernel draws from
+        dropout.stream.generator(tokens.device)  # seeds the generator that the kernel draws from
     found = [
         own.unpad(F.scaled_dot_product_attention(own.pad(q), its.pad(k), its.pad(v), attn_mask=mask, dropout_p=p))
         for (q, k, v), own, its, mask in zip(packed, rows.layouts, keys.layouts, pattern.masks, strict=False)
@@ -70,10 +70,10 @@ def _attend_fused(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_
 
 
 class _Products(torch.autograd.Function):
-    """Products, softmax and dropout, group by group; the softmax in float32 at least.
+    """`attend` with matrix products, softmax (in float32 or wider) and dropout, group by group.
 
-    Its backward pass needs the sum over keys of weight times gradient, which is that over D of output times gradient (Dao et
-    al., 2022, appendix B.4): two passes over the scores.
+    The backward pass needs the sum over keys of weight times gradient. This equals the sum over D of output times gradient (Dao
+    et al., 2022, appendix B.4), so two passes over the scores are enough.
     """
 
     @staticmethod
@@ -83,7 +83,7 @@ class _Products(torch.autograd.Function):
         size = width // num_heads
         dtype = torch.promote_types(tokens.dtype, torch.float32)
         scale = tokens.new_full((), 1 / math.sqrt(size), dtype=dtype)
-        no_mask = tokens.new_zeros((1, 1, 1, 1), dtype=dtype)  # with dimensions, or the scores' dtype would win
+        no_mask = tokens.new_zeros((1, 1, 1, 1), dtype=dtype)  # with dimensions, or the scores' dtype would be kept
         found = tokens.new_zeros(len(tokens if queries is None else queries), width)
         saved: list[Tensor | None] = []
         for rows, keys, mask, own, its_tokens in _groups(pattern, parts, num_heads, tokens):
@@ -139,8 +139,8 @@ class _Products(torch.autograd.Function):
 def _groups(
     pattern: Pattern, parts: int, num_heads: int, tokens: Tensor
 ) -> Iterator[tuple[HeadLayout, HeadLayout, Tensor | None, slice, Tensor]]:
-    """Of each group that has queries: how the heads of these lie, and of `parts` of its keys, its mask, which rows are its
-    queries, and its share of tokens (N, ...)."""
+    """For each group with queries: the head layouts of its queries and of its keys (`parts` of them), its mask, the slice of
+    its query rows, and its rows of tokens (N, ...)."""
     rows, keys = pattern.queries, pattern.keys
     ends = accumulate(rows.sizes)
     heads = zip(rows.head_layouts(1, num_heads), keys.head_layouts(parts, num_heads), strict=True)

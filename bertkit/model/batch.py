@@ -1,6 +1,6 @@
-"""The input and output of a model: a Batch of packed sequences, and Outputs; and padded input as a Batch.
+"""The input and output of a model, Batch and Outputs; and `pack`, which turns padded input into a Batch.
 
-Letters: B sequences, N packed tokens, R rows that the head reads, F features, T the longest sequence, C classes.
+Dimensions: B sequences, N packed tokens, R rows that the head reads, F features, T longest sequence, C classes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """B sequences packed into one row of N tokens, and what the head needs of them.
+    """B sequences packed into one row of N tokens, with the rows and labels that the head needs.
 
-    cu_seqlens, cu_rows: (B + 1,) where each sequence begins and ends among the tokens, and among the rows that the head reads.
-    rows: (R,) those rows, in order; None = all N, and then cu_rows is cu_seqlens.
-    labels: targets by loss term. weights: by loss term, the number of targets that count here (0: nothing to learn from).
-    features: (F,) the features that are here. cu_features: (F + 1,) where each one's sequences begin and end.
-    token_counts (B,), row_counts (B,), sequence_counts (F,): what lies between those bounds, always on the host, so that no
-    step waits for a device to learn a shape.
+    cu_seqlens, cu_rows: (B + 1,) offsets of the sequences in the tokens, and in the rows that the head reads.
+    rows: (R,) the tokens that the head reads, in order; None: all N, and cu_rows is cu_seqlens.
+    labels: targets by loss term. weights: by loss term, the number of targets that count, or the sum of their class weights (0:
+    nothing to learn from).
+    features: (F,) indices of the features in this batch. cu_features: (F + 1,) offsets of their sequences.
+    token_counts (B,), row_counts (B,), sequence_counts (F,): the lengths between these offsets, always on the host, so no step
+    waits for a device to learn a shape.
     """
 
     input_ids: Tensor
@@ -52,14 +53,14 @@ class Batch:
         return int(self.row_counts.max())
 
     def later_rows(self) -> Tensor:
-        """(R - B,) the rows that the head reads but for the first of each sequence, as indices among them."""
+        """(R - B,) indices of the rows that the head reads, without the first row of each sequence."""
         count = int(self.row_counts.sum()) - len(self.row_counts)
         firsts = torch.arange(1, len(self.row_counts) + 1, device=self.cu_rows.device)
         passed = torch.repeat_interleave(firsts, self.cu_rows.diff() - 1, output_size=count)
         return torch.arange(count, device=self.cu_rows.device) + passed
 
     def reading(self, rows: Tensor) -> Batch:
-        """The same, of which the head reads `rows` (B,), one of each sequence."""
+        """The same batch, but the head reads only `rows` (B,), one per sequence."""
         cu_rows = torch.arange(len(rows) + 1, device=rows.device)
         return dataclasses.replace(self, rows=rows, cu_rows=cu_rows, row_counts=np.ones_like(self.token_counts))
 
@@ -68,7 +69,7 @@ class Batch:
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:
-        """The same batch in memory from which a GPU copies by itself."""
+        """The same batch in pinned memory, from which a GPU can copy asynchronously."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
@@ -81,7 +82,7 @@ class Batch:
 
 
 class Outputs(NamedTuple):
-    """Per loss term the sum (not the mean) over its targets, and the logits by name: (R, C) or as the head says."""
+    """Per loss term the sum (not the mean) over its targets; and the logits by name, (R, C) unless the head says otherwise."""
 
     loss_sums: dict[str, Tensor]
     logits: dict[str, Tensor]

@@ -1,7 +1,7 @@
 """BERT over packed tokens (Devlin et al., 2019, section 3).
 
-Parameters carry Hugging Face's names, so that a state dict of either side loads in the other. Letters: B sequences, N packed
-tokens, R rows that the head reads, T the longest sequence, H hidden_size, A heads, D the size of a head.
+Parameters have Hugging Face's names, so either side can load the other's state dicts. Dimensions: B sequences, N packed tokens,
+R rows that the head reads, T longest sequence, H hidden_size, A heads, D head size.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class BertEmbeddings(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
-        # Whether a head's decoder is tied to the word embeddings and so has a dense gradient of them: on a CPU the lookup's
-        # gradient is then sparse, and added to it.
+        # Whether a head's decoder is tied to the word embeddings. It gives them a dense gradient; on a CPU, the lookup then
+        # computes a sparse gradient, which is added to it.
         self.tied = False
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
@@ -62,7 +62,7 @@ class BertEmbeddings(nn.Module):
         sparse = self.tied and words.weight.device.type == "cpu"  # a GPU would add it up in the working dtype, token by token
         embeddings = F.embedding(input_ids, words.weight, None if sparse else words.padding_idx, sparse=sparse)
         if sparse and words.padding_idx is not None and embeddings.requires_grad:
-            # padding has no gradient; of a sparse one torch leaves it out only after asking the device where it is
+            # padding gets no gradient; to leave it out of a sparse gradient, torch would ask the device where it is
             padding = torch.eq(input_ids, words.padding_idx)[..., None]
             embeddings.register_hook(lambda gradient: gradient.masked_fill(padding, 0.0))
         embeddings = embeddings + self.position_embeddings(position_ids)
@@ -88,7 +88,7 @@ class BertSelfAttention(nn.Module):
         return attend(tokens, queries, pattern, self.num_heads, self.dropout)  # (R, H)
 
     def _joint(self, x: Tensor, *layers: nn.Linear) -> Tensor:
-        """What linear layers make of the same rows, side by side: one product is faster than several."""
+        """The concatenated outputs of linear layers for the same rows: one product is faster than several."""
         if (packed := self.packed.get(len(layers))) is not None and packed.serves(x, *layers):
             return packed(x)
         if len(layers) == 1:
@@ -96,7 +96,7 @@ class BertSelfAttention(nn.Module):
         return F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers]))
 
     def pack(self, *, last: bool) -> None:
-        """last: of the last layer, which may compute some rows alone."""
+        """last: whether this is the last layer, which may compute only some rows."""
         layers = (self.query, self.key, self.value)
         for part in (layers, layers[:1], layers[1:]) if last else (layers,):
             self.packed[len(part)] = PackedWeights(*part)
@@ -171,7 +171,7 @@ class BertLayer(nn.Module):
 
 
 class BertEncoder(nn.Module):
-    """The layers. With is_decoder no token reads one to its right."""
+    """The encoder layers. With is_decoder, no token attends to those on its right."""
 
     def __init__(self, config: BertConfig, stream: DropoutStream) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class BertEncoder(nn.Module):
         self.num_heads, self.hidden_act = config.num_attention_heads, config.hidden_act
         self.head_size = config.hidden_size // config.num_attention_heads
         self.stream = stream
-        self.activation_checkpointing = False  # whether training keeps only what goes into a layer, and computes it twice
+        self.activation_checkpointing = False  # whether training keeps only each layer's input, and recomputes the rest
 
     @property
     def attention_dropout_is_active(self) -> bool:
@@ -188,7 +188,7 @@ class BertEncoder(nn.Module):
         return any(layer.attention.self.dropout.active for layer in layers)
 
     def packing(self, batch: Batch, dtype: torch.dtype) -> Packing:
-        """How a batch is laid out, of hidden states in this dtype."""
+        """The layout of a batch, for hidden states of this dtype."""
         shape = (self.num_heads, self.head_size)
         return Packing(batch, *shape, dtype, causal=self.is_decoder, dropout=self.attention_dropout_is_active)
 
@@ -201,7 +201,7 @@ class BertEncoder(nn.Module):
     def forward(self, hidden: Tensor, batch: Batch, states: list[Tensor] | None = None) -> Tensor:
         """(N, H) -> (R, H): the last layer computes only the rows that the head reads.
 
-        states: a list that gets (R, H) of what goes into each layer.
+        states: a list to which each layer's input is appended, (R, H).
         """
         packing = self.packing(batch, hidden.dtype)
         hidden = packing.pad(hidden)
@@ -247,20 +247,20 @@ class BertModel(nn.Module):
         return self.encoder(self._embed(batch), batch)
 
     def encode_layers(self, batch: Batch) -> list[Tensor]:
-        """As `encode`, of the embeddings and of each layer: num_hidden_layers + 1 times (R, H)."""
+        """Like `encode`, for the embeddings and each layer: num_hidden_layers + 1 tensors (R, H)."""
         states: list[Tensor] = []
         last = self.encoder(self._embed(batch), batch, states)
         return [*states[: len(self.encoder.layer)], last]
 
     def pool(self, first: Tensor) -> Tensor:
-        """What the pooler makes of first tokens: (R, H)."""
+        """The pooler's output for first tokens: (B, H)."""
         assert self.pooler is not None
         return self.pooler(round_rows(first))[: len(first)]
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None, **refused: Any
     ) -> BertOutput:
-        """Hidden states for padded input (B, T). Raises TypeError for an argument of transformers' that it does not take."""
+        """Hidden states for padded input (B, T). Raises TypeError for transformers' arguments that it does not support."""
         refuse(refused)
         batch, attended = pack(input_ids, attention_mask, token_type_ids)
         hidden = self.encode(batch)
@@ -270,7 +270,7 @@ class BertModel(nn.Module):
 
 
 def pack_weights(module: nn.Module) -> None:
-    """Let inference read packed copies of the encoder's weights, as these are now, where this machine can."""
+    """Make inference use packed copies of the encoder's current weights, if this machine supports them."""
     for part in [*module.modules()]:
         if isinstance(part, BertEncoder):
             for layer in part.layer:
@@ -279,10 +279,10 @@ def pack_weights(module: nn.Module) -> None:
 
 
 def warm_up(module: nn.Module, most_tokens: int) -> None:
-    """Compute a layer for each number of tokens that batches of several sequences are padded to in use on a CPU, and the last
-    layer for the first token of each.
+    """Run a layer once for each number of tokens that CPU inference pads batches of several sequences to, and the last layer
+    for the first token of each.
 
-    oneDNN then has compiled its kernels before somebody waits for them, and their memory is taken from the beginning.
+    oneDNN then compiles its kernels before a request waits for them, and their memory is allocated from the start.
     """
     for encoder in [part for part in module.modules() if isinstance(part, BertEncoder) and len(part.layer)]:
         layers: Any = encoder.layer
@@ -302,7 +302,7 @@ def check_compiler(device: torch.device) -> None:
     """Raise MachineError where torch.compile has no compiler for this device."""
     try:
         torch.compile(torch.sin)(torch.ones(2, device=device))
-    except Exception as error:  # what a missing compiler raises differs between devices and versions
+    except Exception as error:  # the error for a missing compiler depends on the device and the version of torch
         why = next(iter(str(error).splitlines()), type(error).__name__)
         needed = "a C++ compiler such as g++" if device.type == "cpu" else "Triton, which comes with torch for NVIDIA's GPUs"
         raise MachineError(f"--compile: torch cannot compile here ({why})", hint=f"install {needed}, or leave it out") from None
@@ -318,7 +318,7 @@ def compile_layers(module: nn.Module, backend: str | Callable = "inductor") -> N
 
 
 def set_activation_checkpointing(module: nn.Module, active: bool) -> None:
-    """Whether training recomputes what is inside of a layer in the backward pass (Chen et al., 2016), with the same result."""
+    """Set whether the backward pass recomputes each layer's activations (Chen et al., 2016); the result is the same."""
     for part in module.modules():
         if isinstance(part, BertEncoder):
             part.activation_checkpointing = active

@@ -36,11 +36,11 @@ _HONOURED: dict[str, tuple[Any, ...]] = {
 # Keys of config.json that describe a head of ours; a head of another task drops them.
 POOLING_KEY, FAMILY_KEY, THRESHOLDS_KEY = "classifier_pooling", "task_family", "label_thresholds"
 BLOCK_KEY = "bertkit"  # all of it, since 0.2
-PRETRAINING = "pretraining"  # in the place of a task's family
+PRETRAINING = "pretraining"  # in place of a task family
 OWN_KEYS = ("tagging_head", "intents", "unanswerable", "null_threshold", POOLING_KEY, FAMILY_KEY, THRESHOLDS_KEY, BLOCK_KEY)
 
-# What a head reads of each token's states, those of the embeddings and of each layer: which of them, and how they become one
-# vector (Devlin et al., 2019, table 7).
+# Which of a token's hidden states (of the embeddings and of each layer) a head reads, and how they are combined into one vector
+# (Devlin et al., 2019, table 7).
 LAYERS = {
     "last": (slice(-1, None), "concat"),
     "last4": (slice(-4, None), "concat"),
@@ -49,12 +49,12 @@ LAYERS = {
     "sum": (slice(1, None), "sum"),
     "mix": (slice(0, None), "mix"),
 }
-# What a sequence's classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens; the last two
-# are [CLS] of such layers, as it was spelt before LAYERS.
+# What a sequence classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens; the last two are
+# [CLS] of those layers, as spelled before LAYERS existed.
 POOLINGS = ("pooled", "cls", "mean", "max", "cls-last4", "cls-mix")
 CLS_LAYERS = {"cls-last4": "last4", "cls-mix": "mix"}
 
-# The least value of whole numbers, and the greatest of numbers from 0.
+# The minimum of each integer, and the maximum of each number that may not be negative.
 _LEAST = {
     "vocab_size": 1,
     "hidden_size": 1,
@@ -65,7 +65,7 @@ _LEAST = {
     "type_vocab_size": 1,
     "pad_token_id": 0,
 }
-_MOST_LAYERS, _MOST_PARAMETERS = 1000, 20 * 10**9  # far beyond any BERT: to build more takes hours, or all memory
+_MOST_LAYERS, _MOST_PARAMETERS = 1000, 20 * 10**9  # far beyond any BERT: building more would take hours, or all memory
 _MOST = {
     "hidden_dropout_prob": 1.0,
     "attention_probs_dropout_prob": 1.0,
@@ -134,12 +134,12 @@ class BertConfig:
             raise ModelError(what, where="config.json", hint=hint)
 
     def _parameters(self) -> int:
-        """The number of weights in matrices of the encoder."""
+        """The number of weights in the encoder's matrices."""
         embeddings = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         return self.hidden_size * (embeddings + self.num_hidden_layers * (4 * self.hidden_size + 2 * self.intermediate_size))
 
     def without_head(self) -> BertConfig:
-        """The encoder's configuration, without what a head on it was."""
+        """The encoder's configuration, without the keys of a head."""
         extra = {key: value for key, value in self.extra.items() if key not in OWN_KEYS}
         return dataclasses.replace(self, id2label=None, problem_type=None, extra=extra)
 

@@ -1,6 +1,6 @@
 """A linear-chain conditional random field (Lafferty et al., 2001) over packed rows.
 
-Letters: B sequences, R rows in all, T the most rows of a sequence, C classes.
+Dimensions: B sequences, R rows in all, T most rows in a sequence, C classes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from bertkit.features import IGNORED
 from bertkit.model.layout import Layout
 
-_FORBIDDEN = -1e4  # a log-score that no sum of real ones outweighs, and that float32 adds without loss
+_FORBIDDEN = -1e4  # a log-score too low for any sum of real ones to make up, and small enough to add in float32 without loss
 
 
 class LinearChain(nn.Module):
-    """Scores of starts, transitions and ends; legal: which are allowed, as booleans (C,), (C, C), (C,)."""
+    """Scores of starts, transitions and ends. legal: which of them are allowed, as booleans (C,), (C, C), (C,)."""
 
     def __init__(self, num_classes: int, legal: tuple[Tensor, Tensor, Tensor] | None = None) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class LinearChain(nn.Module):
             self.register_buffer(f"may_{name}", mask, persistent=False)
 
     def scores(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Those of starts, transitions and ends, very low for what is not allowed."""
+        """The scores of starts, transitions and ends; very low where not allowed."""
         start, follow, end = (
             getattr(self, name).masked_fill(~getattr(self, f"may_{name}"), _FORBIDDEN) for name in ("start", "follow", "end")
         )
@@ -61,7 +61,7 @@ class Chain:
         return self.layout.pad(rows[:, None, :])[:, 0]  # (B, T, C)
 
     def loss(self, labels: Tensor) -> Tensor:
-        """The sum over sequences of -log P(labels), labels (R,). One that is IGNORED may be any class: all are summed over."""
+        """The sum over sequences of -log P(labels); labels: (R,). An IGNORED label is summed over all classes."""
         fits = torch.zeros_like(self.logits).masked_fill_(
             (labels[:, None] != IGNORED) & (labels[:, None] != torch.arange(self.logits.shape[1], device=labels.device)),
             _FORBIDDEN * 100,
@@ -75,8 +75,8 @@ class Chain:
         return torch.where(self.lengths > 0, (last + self.end).logsumexp(-1), 0.0)
 
     def _forward(self, grid: Tensor) -> Tensor:
-        """(B, T, C): the log-sum over all paths that are in a class at a row, from the left."""
-        alpha = self.start + grid[:, 0] + 0 * self.follow.sum()  # a single row follows nothing, but `follow` needs a gradient
+        """(B, T, C): the log-sum over all paths from the left that end in each class at each row."""
+        alpha = self.start + grid[:, 0] + 0 * self.follow.sum()  # a single row has no transition, but `follow` needs a gradient
         alphas = [alpha]
         for step in range(1, grid.shape[1]):
             alpha = (alpha[:, :, None] + self.follow).logsumexp(1) + grid[:, step]
@@ -84,7 +84,7 @@ class Chain:
         return torch.stack(alphas, 1)
 
     def _backward(self, grid: Tensor) -> Tensor:
-        """(B, T, C): the log-sum over all paths from a class at a row to the end, without that row."""
+        """(B, T, C): the log-sum over all paths from each class at each row to the end, without the logits of that row."""
         length = grid.shape[1]
         beta = self.end.expand(len(grid), -1)
         betas = [beta]

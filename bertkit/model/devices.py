@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Processes(Protocol):
-    """What prediction needs of Accelerate: the device, and which of how many processes this is."""
+    """What prediction needs from Accelerate: the device, this process's index, and the number of processes."""
 
     @property
     def device(self) -> torch.device: ...
@@ -34,7 +34,7 @@ class Processes(Protocol):
 
 
 class OneProcess(NamedTuple):
-    """This process for itself, whatever started it: inside a server or an engine each has its own rows."""
+    """This process on its own, however it was launched: in a server or an engine, each process has its own rows."""
 
     device: torch.device
     process_index: int = 0
@@ -43,11 +43,11 @@ class OneProcess(NamedTuple):
 
     @classmethod
     def on(cls, device: str | None = None) -> OneProcess:
-        """On a device by name; by default and for auto the fastest kind that there is. Raises MachineError."""
+        """One process on the named device; None or "auto": the fastest kind available. Raises MachineError."""
         return cls(torch.device(_available(device)))
 
     def wait_for_everyone(self) -> None:
-        """There is no other."""
+        """Return at once: there are no other processes."""
 
 
 def _available(device: str | None) -> str:
@@ -64,7 +64,7 @@ def _available(device: str | None) -> str:
 
 
 def start_processes(device: str | None = None) -> Processes:
-    """The processes that predict: Accelerate's, which is slow to import, only where a launcher may have started several."""
+    """The processes that predict. Accelerate, which is slow to import, is used only if a launcher may have started several."""
     if any(name in _LAUNCHED or name.startswith("ACCELERATE_") for name in os.environ):
         return start_accelerator(device)
     keep_freed_memory()
@@ -72,10 +72,10 @@ def start_processes(device: str | None = None) -> Processes:
 
 
 def start_accelerator(device: str | None = None) -> Accelerator:
-    """Accelerate for processes, device, wrapping and reduction; precision and accumulation stay ours.
+    """An Accelerator for processes, device, wrapping and reduction; bertkit handles precision and accumulation itself.
 
-    What the environment says of those, as `accelerate launch` passes it on, is ignored, with a warning. Raises UsageError
-    where several processes are asked for and cannot be, MachineError for a device that is not available.
+    Settings for those two in the environment, as `accelerate launch` makes them, are ignored with a warning. Raises UsageError
+    if several processes are requested but cannot be started, MachineError for a device that is not available.
     """
     from accelerate import Accelerator
     from accelerate.utils import GradientAccumulationPlugin
@@ -86,7 +86,7 @@ def start_accelerator(device: str | None = None) -> Accelerator:
     for name, (none, instead) in _IGNORED.items():
         if (value := os.environ.get(name, none)) != none:
             _warn_once(f"{name}={value} is ignored: {instead}")
-    plugin = GradientAccumulationPlugin(num_steps=1)  # given as a number, the environment's would win
+    plugin = GradientAccumulationPlugin(num_steps=1)  # given as a number, it would lose to the environment's
     accelerator = Accelerator(cpu=on_cpu, mixed_precision="no", gradient_accumulation_plugin=plugin)
     if accelerator.num_processes > 1:
         store = torch.distributed.distributed_c10d._get_default_store()
@@ -95,7 +95,7 @@ def start_accelerator(device: str | None = None) -> Accelerator:
 
 
 def _check_launch() -> None:
-    """Raise UsageError for variables that ask for several processes and do not say how these find each other."""
+    """Raise UsageError if environment variables ask for several processes without saying how to connect them."""
     numbers = {name: os.environ.get(name) for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")}
     for name, value in numbers.items():
         if value is not None and not value.isdecimal():
@@ -105,7 +105,7 @@ def _check_launch() -> None:
     if asking and missing:
         what = f"the variable {asking} is set, but {listed(missing)} {'is' if len(missing) == 1 else 'are'} not"
         raise UsageError(what, hint=f"for one process, unset {asking}; {_LAUNCH}")
-    # set by `accelerate launch --cpu --num_processes 2`, which starts one process all the same
+    # set by `accelerate launch --cpu --num_processes 2`, which still starts only one process
     if not asking and os.environ.get("ACCELERATE_USE_CPU") and numbers["MASTER_PORT"] and not _MPI & set(os.environ):
         raise UsageError("accelerate launch was asked for several processes but started only one", hint=_LAUNCH)
     if os.environ.get("MASTER_ADDR") and numbers["WORLD_SIZE"] is None:
@@ -116,14 +116,14 @@ def _check_launch() -> None:
 
 
 def peak_memory(device: torch.device) -> float:
-    """The most MiB that this process has had: of a GPU's memory, else of the machine's."""
+    """The peak memory of this process in MiB: on a GPU, the GPU's memory."""
     if device.type == "cuda":
         return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10), 1)
 
 
 def refuse_differences(own: Mapping[str, object], processes: Processes, *, hint: str) -> None:
-    """Raise UsageError, on every process, where one has other values than the main process. own: plain values by name."""
+    """Raise UsageError on every process if any process's values differ from the main process's. own: plain values by name."""
     if processes.num_processes == 1:
         return
     from accelerate.utils import gather_object
@@ -141,7 +141,7 @@ def of_all_processes(values: torch.Tensor, accelerator: Accelerator) -> torch.Te
 
 
 def of_main_process(value: float, accelerator: Accelerator) -> float:
-    """The main process's value: by their own clocks, for one, processes would plan different numbers of steps."""
+    """The main process's value. With their own clocks, for example, processes would plan different numbers of steps."""
     from accelerate.utils import broadcast
 
     if accelerator.num_processes == 1:
@@ -154,7 +154,7 @@ _LAUNCH = "to start several: torchrun --nproc-per-node 2 -m bertkit ..."
 _MPI = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"}
 _LAUNCHED = _MPI | {"WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
-# Variables of Accelerate that would change the training: the values that do not, and the options that do it here.
+# Accelerate's variables that would change the training: the value that changes nothing, and the option to use instead.
 _IGNORED = {
     "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": ("1", "--batch-size is the whole step, --micro-batch-tokens splits it"),
     "ACCELERATE_MIXED_PRECISION": ("no", "--precision sets the precision to compute in"),
@@ -167,7 +167,7 @@ def _warn_once(what: str) -> None:
 
 
 def return_freed_memory() -> None:
-    """Give the system what `keep_freed_memory` has kept, which in a long life becomes more and more. Only on Linux."""
+    """Return to the system what `keep_freed_memory` has kept, which grows in a long-running process. Linux only."""
     import ctypes
 
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
@@ -176,10 +176,10 @@ def return_freed_memory() -> None:
 
 
 def keep_freed_memory(*, of_library: bool = False) -> None:
-    """Have glibc keep freed memory for the next batch: to return it and map it again takes 2% of a step, 5% of a prediction.
+    """Make glibc keep freed memory for the next batch: returning and remapping it takes 2% of a step, 5% of a prediction.
 
-    Only on Linux. of_library: inside somebody's program, by the thresholds that glibc reaches by itself once a block of 32 MiB
-    was freed, and not where the environment sets others. The numbers are those of malloc.h.
+    Linux only. of_library: for use inside another program, set only the thresholds that glibc would itself reach after a block
+    of 32 MiB is freed, and none if the environment sets its own. The option numbers are from malloc.h.
     """
     import ctypes
 
@@ -188,6 +188,6 @@ def keep_freed_memory(*, of_library: bool = False) -> None:
     is_set = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
     if mallopt is None or (of_library and is_set):
         return
-    if of_library or not mallopt(mmap_threshold, 2**30):  # older ones take no more than 32 MiB
+    if of_library or not mallopt(mmap_threshold, 2**30):  # older versions accept at most 32 MiB
         mallopt(mmap_threshold, 2**25)
     mallopt(trim_threshold, 2**26 if of_library else 2**31 - 1)

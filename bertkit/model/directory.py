@@ -1,6 +1,6 @@
 """A Hugging Face folder or hub id <-> configuration, weights and tokenizer.
 
-transformers fills whatever a file lacks with random weights and says so in a log table; here only a head may be fresh.
+transformers fills any weights that a file lacks with random ones and only logs it; here only a head may be fresh.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ HUB_TIMEOUT = 3.0  # seconds until the hub counts as unreachable; its own retrie
 CONFIG_FILES = ("config.json", "bert_config.json")
 WEIGHT_FILES = (
     *("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"),
-    "bert_model.ckpt.index",  # of TensorFlow, as Google published BERT
+    "bert_model.ckpt.index",  # TensorFlow's format, in which Google published BERT
 )
 
-# True of the model that training started from, not of the one that is saved.
+# Keys that describe the model that training started from, not the saved one.
 STALE_KEYS = ("_name_or_path", "torch_dtype", "transformers_version", "tie_word_embeddings")
 
-# A tied parameter, and the one that it is tied to: files hold either or both.
+# Each tied parameter and the one that it is tied to; a file has either or both.
 DECODER = "cls.predictions.decoder.weight"
 TIED = {
     DECODER: "bert.embeddings.word_embeddings.weight",
@@ -56,8 +56,8 @@ TIED = {
 def resolve(name: str) -> Path:
     """The folder of a model: a path, "minilm" (an installed package with the real weights), or a hub id.
 
-    A hub id comes from the hub's cache where it is whole, else it is downloaded: configuration, tokenizer and one format of
-    weights. Raises ModelError for a name that leads nowhere, MachineError where the hub cannot be reached.
+    A hub id is read from the hub's cache if complete there, else downloaded: configuration, tokenizer and one format of
+    weights. Raises ModelError for a name that does not exist, MachineError if the hub cannot be reached.
     """
     path = Path(os.path.expanduser(name))
     if name and path.is_dir():
@@ -75,7 +75,7 @@ def resolve(name: str) -> Path:
 
 
 def _near_folders(path: Path) -> str | None:
-    """A hint with the folders whose names are like that of a path that does not exist."""
+    """A hint naming folders with a name similar to this path, which does not exist."""
     folders = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, folders, n=3)
     return f"did you mean {' or '.join(str(path.parent / folder) for folder in near)}?" if near else None
@@ -94,7 +94,7 @@ def _minilm() -> Path:
 
 
 def _cached(name: str) -> Path | None:
-    """The hub's cached copy, if it has configuration, tokenizer and all weights. Raises ModelError for what is no hub id."""
+    """The hub's cached copy, if it has configuration, tokenizer and all weights. Raises ModelError if it is not a hub id."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -135,10 +135,10 @@ def _download(name: str, *, near: str | None) -> Path:
 
 
 def _files_on_hub(name: str) -> list[str]:
-    """The file names of a hub model: one request before the download, which would retry at length.
+    """The file names of a model on the hub, by one request before the download, which would retry for a long time.
 
-    It runs in a thread of its own, as no timeout of the HTTP library covers a name server that does not answer, or several
-    addresses tried in turn. Raises what the hub's client raises, and TimeoutError.
+    The request runs in its own thread: the HTTP library's timeouts do not cover a name server that does not answer, or several
+    addresses tried one after another. Raises the hub client's errors, and TimeoutError.
     """
     from huggingface_hub import HfApi
 
@@ -163,7 +163,7 @@ def read_config(folder: Path) -> BertConfig:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The weight file, or all shards of it, safetensors before .bin; of TensorFlow's the index, which has checksums of all.
+    """The weight file, or all its shards; safetensors before .bin. For TensorFlow it is the index, which has all checksums.
 
     Raises ModelError.
     """
@@ -185,7 +185,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weights_hash(folder: Path) -> str:
-    """sha256 of the weight file; of several shards, of their bytes one after the other in order of name."""
+    """sha256 of the weight file; for several shards, of their bytes concatenated in order of name."""
     digest = hashlib.sha256()
     for path in weight_files(folder):
         with path.open("rb") as file:
@@ -196,8 +196,8 @@ def weights_hash(folder: Path) -> str:
 def read_state_dict(folder: Path) -> dict[str, Tensor]:
     """All weights of a folder by the names in its files, as float32 copies. Raises ModelError.
 
-    Copies, as a tensor that stayed memory-mapped would change or crash when the file is rewritten. Buffers of whole numbers
-    (position_ids of old files) are left out.
+    They are copied because a memory-mapped tensor would change, or crash, when the file is rewritten. Integer buffers
+    (position_ids in old files) are left out.
     """
     import torch
 
@@ -224,14 +224,14 @@ def _read_pickle(path: Path) -> Iterable[tuple[str, Tensor]]:
     import torch
 
     try:
-        # Files from before torch 1.6 are no zip archives and cannot be mapped.
+        # Files from before torch 1.6 are not zip archives and cannot be mapped.
         values = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         if "GLOBAL" not in str(error):
             raise _unreadable(path, "not a PyTorch file") from None
         what = "the file holds pickled objects other than weights, which could run any code; it is not opened"
         raise ModelError(what, where=str(path), hint="take the model in safetensors format") from None
-    except Exception:  # torch raises whatever the broken bytes lead to
+    except Exception:  # damaged bytes can make torch raise anything
         raise _unreadable(path, "truncated or not a PyTorch file") from None
     if not isinstance(values, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in values.values()):
         raise ModelError("the file holds something other than named weights", where=str(path))
@@ -266,7 +266,7 @@ def _unreadable(path: Path, why: str) -> ModelError:
 
 
 def _renamed(state: dict[str, Tensor], own: Iterable[str]) -> dict[str, Tensor]:
-    """LayerNorm's gamma and beta of the first releases become weight and bias; the encoder's prefix "bert." is as in `own`."""
+    """Rename LayerNorm's gamma and beta, as in the first releases, to weight and bias; use the prefix "bert." as `own` does."""
     prefix = "bert." if any(name.startswith("bert.") for name in own) else ""
 
     def renamed(name: str) -> str:
@@ -283,10 +283,10 @@ def _fill_tied(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Te
 
 
 def load_weights(module: nn.Module, folder: Path, *, fresh_head: bool = False) -> list[str]:
-    """Fill a module that has Hugging Face's names from a folder; returns the names that stay as they were: a fresh head.
+    """Load a folder's weights into a module with Hugging Face's names; returns the names not loaded: those of a fresh head.
 
-    The file may lack the pooler and the head, nothing of the embeddings and the encoder, and holds no more layers than the
-    module. fresh_head keeps the module's own head whatever the file has. Raises ModelError.
+    The file may lack the pooler and the head, but nothing of the embeddings and the encoder, and may not have more layers than
+    the module. fresh_head: keep the module's own head, whatever the file has. Raises ModelError.
     """
     verify(folder, {path.name for path in weight_files(folder)}.__contains__)
     config = read_config(folder)  # refuses another architecture whose weights have the same names
@@ -313,7 +313,7 @@ def _is_head(name: str) -> bool:
 
 
 def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path) -> None:
-    """Raise ModelError unless embeddings and encoder of the file are the module's, name by name."""
+    """Raise ModelError unless the file's embeddings and encoder have exactly the module's names."""
     missing = [name for name in own if _is_encoder(name) and name not in state]
     surplus = [name for name in state if _is_encoder(name) and name not in own]
     if not missing and not surplus:
@@ -343,7 +343,7 @@ def _check_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path
 
 
 def check_vocabulary(tokenizer: Tokenizer, config: BertConfig) -> None:
-    """Raise ModelError for a tokenizer with numbers beyond the embedding; a smaller one is fine (padded embeddings)."""
+    """Raise ModelError if the tokenizer has ids beyond the embedding; fewer ids are fine (padded embeddings)."""
     if tokenizer.vocab_size > config.vocab_size:
         what = f"the tokenizer has {tokenizer.vocab_size} tokens, the model's embedding only {config.vocab_size}"
         raise ModelError(what, hint="take tokenizer and weights from the same model")
@@ -355,7 +355,7 @@ def check_vocabulary(tokenizer: Tokenizer, config: BertConfig) -> None:
 def save_model(
     folder: Path, *, state_dict: dict[str, Tensor], config: BertConfig, tokenizer: Tokenizer, architecture: str
 ) -> None:
-    """Write a folder that transformers opens: weights as float32, tokenizer, config.json with this architecture.
+    """Write a folder that transformers can open: weights in float32, tokenizer, config.json with this architecture.
 
     Each file is replaced whole, so a process that has the old one mapped keeps reading the old one. Raises MachineError.
     """

@@ -1,8 +1,8 @@
-"""Dropout from one seeded stream of random bits, and fast on a CPU.
+"""Dropout from one seeded stream of random bits, fast on a CPU.
 
 A model's dropout modules share one stream. The training loop seeds it by (seed, step, micro-step, rank) before each forward
-pass, so that a step draws the same bits whether or not the run was resumed. On a CPU, 16 random bits decide an
-element (8 would make p = 0.1016 of 0.1) and are compared straight into the working dtype; torch's own dropout takes about
+pass, so a step draws the same bits whether or not the run was resumed. On a CPU, 16 random bits decide each element (8 would
+turn p = 0.1 into 0.1016), and the comparison writes the mask directly in the working dtype; torch's own dropout takes about
 twenty times as long there.
 """
 
@@ -41,7 +41,7 @@ class DropoutStream:
                 del self._generators[device]  # made from the seed when it is needed
 
     def replayed(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """What torch's checkpoint takes as context_fn: a forward pass that is repeated draws the same bits again."""
+        """The context_fn for torch's checkpoint, with which a repeated forward pass draws the same bits again."""
         begin = self._state()
 
         @contextmanager
@@ -70,7 +70,7 @@ class DropoutStream:
         return mask.bernoulli_(1 - p, generator=self.generator(like.device)).mul_(1 / (1 - p) if p < 1 else 0.0)
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """torch's generator of a device, seeded at its first use; of a GPU it is the one that fused kernels draw from."""
+        """torch's generator for a device, seeded on first use; for a GPU, the one that fused kernels draw from."""
         if device not in self._generators:
             own = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.Generator(device)
             own.manual_seed(int(self._sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))
@@ -90,7 +90,7 @@ class Dropout(nn.Module):
         return self.training and self.p > 0
 
     def mask(self, x: Tensor) -> Tensor | None:
-        """What x is multiplied by; None where nothing is dropped."""
+        """The mask to multiply x by; None if nothing is dropped."""
         return self.stream.keep_mask(x.shape, self.p, x) if self.active else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def seed_dropout(model: nn.Module, *key: int) -> None:
 
 
 def set_dropout(model: nn.Module, p: float | None, attention: float | None = None) -> None:
-    """Set the probability of all dropout modules of a model, or `attention` for those of attention; None leaves what is."""
+    """Set the probability of all dropout modules of a model; attention: another one for attention. None changes nothing."""
     for name, module in model.named_modules():
         if isinstance(module, Dropout):
             chosen = attention if attention is not None and name.endswith("attention.self.dropout") else p

@@ -22,10 +22,10 @@ _BY_TOKEN = re.compile(rf"(.*\.)?embeddings\.word_embeddings\.weight|{'|'.join(m
 
 
 def save_extended(pretrained: Pretrained, tokenizer: Tokenizer, output: OutputFolder) -> None:
-    """Write a model with `tokenizer`, which has the tokens of its own and more: each new row of the word embeddings, and of the
-    decoder's bias, is the mean of the rows of the pieces that the new token was split into. All else stays as it is.
+    """Write a model for `tokenizer`, which extends the model's own: each new row of the word embeddings, and of the decoder's
+    bias, is the mean of the rows of the pieces that the new token was split into. Everything else is unchanged.
 
-    Rows of padding beyond the model's own tokens are replaced first. Raises ModelError.
+    Padding rows beyond the model's own tokens are replaced first. Raises ModelError.
     """
     if pretrained.config.extra.get("tie_word_embeddings") is False:
         what = "tie_word_embeddings is false, and the decoder has its own weights; bertkit extends only tied ones"

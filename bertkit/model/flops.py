@@ -1,7 +1,7 @@
-"""How many floating-point operations the tokens of a training step need.
+"""The number of floating-point operations that the tokens of a training step need.
 
-Counted are linear maps and attention of real tokens, forward and backward; a multiplication and an addition are two. What
-padding costs, or computing activations again, is not, nor is element-wise work.
+Linear layers and attention over real tokens count, forward and backward; a multiplication and an addition are two operations.
+Padding, recomputed activations and element-wise work do not count.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from bertkit.model.language_model import LanguageModel
 
 
 def flop_counter(module: nn.Module, *, attention: bool = True) -> Callable[[Batch], float]:
-    """A function that counts those of a batch, from the shapes of the module's parameters; 0 without layers of a BERT.
+    """A function that counts a batch's operations from the shapes of the module's parameters; 0 if it has no BERT layers.
 
-    attention: count what grows with the square of a sequence's length too.
+    attention: whether to count attention's products, which grow with the square of a sequence's length.
     """
     bert = next((part for part in module.modules() if isinstance(part, BertModel)), None)
     if bert is None or not bert.encoder.layer:
         return lambda batch: 0.0
     *lower, last = (layer for layer in bert.encoder.layer if isinstance(layer, BertLayer))
-    of_pair = 4 * bert.config.hidden_size * attention  # a query and a key: the score, and the sum of values
+    of_pair = 4 * bert.config.hidden_size * attention  # per query and key: the score, and the weighted value
     keys = [last.attention.self.key, last.attention.self.value]
     of_token = sum(_linear(layer.modules()) for layer in lower) + _linear(keys)  # the last layer reads all tokens,
     of_row = _linear(last.modules()) - _linear(keys)  # and computes the rows that the head reads
@@ -43,10 +43,10 @@ def flop_counter(module: nn.Module, *, attention: bool = True) -> Callable[[Batc
 
 
 def _passes(part: nn.Module) -> int:
-    """Forward, and backward to its input and to its weights; parts are frozen from below, and so is all beneath."""
+    """3 for a trained part: forward, and backward to its input and its weights; 1 if frozen, as then all below it is too."""
     return 3 if any(parameter.requires_grad for parameter in part.parameters()) else 1
 
 
 def _linear(parts: Iterable[nn.Module]) -> int:
-    """Of the linear maps among the parts, applied to one row."""
+    """The operations of the linear layers among the parts, for one row."""
     return sum(2 * part.weight.numel() * _passes(part) for part in parts if isinstance(part, nn.Linear))

@@ -1,7 +1,7 @@
-"""The heads of the four task families (Devlin et al., 2019, section 4), over packed tokens; and what they share.
+"""The heads of the four task families (Devlin et al., 2019, section 4), over packed tokens; and their shared parts.
 
-Each takes a Batch, or padded input as transformers' class of that name does, and gives Outputs. Letters as in bert.py, and F
-features, C classes.
+Each takes a Batch, or padded input like the transformers class of the same name, and returns Outputs. Dimensions as in bert.py,
+plus F features and C classes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from bertkit.model.layout import Layout
 
 
 class LayerMix(nn.Module):
-    """One vector of each token from its states, as LAYERS names it.
+    """Combines each token's hidden states into one vector, by one of LAYERS.
 
-    A mix is their mean by learned weights, times a learned scale (Peters et al., 2018, eq. 1).
+    A mix is their mean with learned weights, times a learned scale (Peters et al., 2018, eq. 1).
     """
 
     def __init__(self, layers: str, num_states: int) -> None:
@@ -39,7 +39,7 @@ class LayerMix(nn.Module):
             self.scale = nn.Parameter(torch.ones(1))
 
     def forward(self, states: list[Tensor]) -> Tensor:
-        """(..., H), or of last4 (..., 4 H), of (..., H) of the embeddings and of each layer."""
+        """(..., H) of the embeddings and of each layer -> (..., H), for last4 (..., 4 H)."""
         states = states[self.read]
         if self.how == "concat":
             return torch.cat(states, dim=-1)
@@ -51,7 +51,7 @@ class LayerMix(nn.Module):
 
 
 class Head(nn.Module, ABC):
-    """What all heads share, pre-training's too: a packed Batch, or padded input as transformers' class of the same name."""
+    """Base class of all heads, also for pre-training: takes a packed Batch, or padded input like the class in transformers."""
 
     layers = "last"  # which of LAYERS it reads; the others are mixed by head.mix
 
@@ -69,7 +69,7 @@ class Head(nn.Module, ABC):
         token_type_ids: Tensor | None = None,
         **refused: Any,
     ) -> Outputs:
-        """Losses and logits of a packed Batch, or the logits alone of padded input."""
+        """Losses and logits for a packed Batch, or only the logits for padded input."""
         refuse(refused)
         if isinstance(input_ids, Batch):
             return self._of_batch(input_ids)
@@ -84,7 +84,7 @@ class Head(nn.Module, ABC):
         return self._of_batch(batch).logits
 
     def _encode(self, batch: Batch) -> Tensor:
-        """The layers' states at the rows that the batch names, as one vector of each."""
+        """One vector for each row that the batch names, combined from the layers' states."""
         if self.layers == "last":
             return self.bert.encode(batch)
         return self.get_submodule("head.mix")(self.bert.encode_layers(batch))
@@ -108,10 +108,10 @@ def _width(config: BertConfig, layers: str) -> int:
 
 
 class _PooledHead(Head):
-    """A linear classifier of one vector a sequence, pooled in one of POOLINGS, of one of LAYERS.
+    """A linear classifier of one vector per sequence, pooled by one of POOLINGS from one of LAYERS.
 
-    With is_decoder [CLS] reads nothing but itself, so the last token takes its place. transformers has a class for the pooled
-    [CLS] alone; the classifier of the others is under `head`.
+    With is_decoder, [CLS] attends only to itself, so the last token takes its place. transformers has a class only for the
+    pooled [CLS]; otherwise the classifier is under `head`.
     """
 
     def __init__(self, config: BertConfig, num_classes: int, pooling: str, layers: str = "last") -> None:
@@ -131,12 +131,12 @@ class _PooledHead(Head):
         return _logits(classifier, self.dropout(self._pool(batch)))  # (B, C)
 
     def _pool(self, batch: Batch) -> Tensor:
-        """(B, H), of last4 (B, 4 H)."""
-        if self.pooling in ("mean", "max"):  # of special tokens too, as Sentence-Transformers does it
+        """(B, H), for last4 (B, 4 H)."""
+        if self.pooling in ("mean", "max"):  # includes special tokens, like Sentence-Transformers
             hidden = self._encode(
                 dataclasses.replace(batch, rows=None, cu_rows=batch.cu_seqlens, row_counts=batch.token_counts)
             )
-            hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # (N, H); sums in bf16 would lose much
+            hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # (N, H); sums in bf16 would be imprecise
             layout = Layout.of(batch.cu_seqlens, batch.max_seqlen, len(hidden), hidden.dtype)
             grid = layout.pad(hidden[:, None])[:, 0]  # (B, T, H), 0 where there is no token
             if self.pooling == "mean":
@@ -151,10 +151,10 @@ class _PooledHead(Head):
 
 
 class Vectors(_PooledHead):
-    """The encoder alone; logits are "vectors": (B, H) pooled in one of POOLINGS, or (N, H) of a layer.
+    """The encoder alone; its logits are "vectors": (B, H), pooled by one of POOLINGS, or (N, H), the states of a layer.
 
-    layer: whose hidden states of every token are wanted instead; 0 is the embeddings, -1 the last. bert: a trained model's,
-    else one of its own.
+    layer: return this layer's hidden states of every token; 0 is the embeddings, -1 the last layer. bert: a trained encoder to
+    use instead of a new one.
     """
 
     def __init__(
@@ -177,11 +177,11 @@ class Vectors(_PooledHead):
 
 
 class BertForSequenceClassification(_PooledHead):
-    """A class, or a score, of each sequence as a whole; loss term "labels".
+    """A class, or a score, for each whole sequence; loss term "labels".
 
-    Logits are (B, C). The loss is by problem_type: cross-entropy, the squared error of "regression" (or one label), or of
-    "multi_label_classification" the binary cross-entropy of every label, of which each counts. class_weights,
-    label_smoothing: as torch's cross_entropy has them.
+    Logits are (B, C). The loss depends on problem_type: cross-entropy; the squared error for "regression" (or one label); or
+    for "multi_label_classification" the binary cross-entropy of every label, each of which counts as a target. class_weights,
+    label_smoothing: as in torch's cross_entropy.
     """
 
     def __init__(
@@ -213,9 +213,9 @@ class BertForSequenceClassification(_PooledHead):
 
 
 class BertForMultipleChoice(_PooledHead):
-    """Which of a question's choices is right; a choice is a sequence, a question a feature. Loss term "labels".
+    """Which of a question's choices is right; each choice is a sequence, each question a feature. Loss term "labels".
 
-    Rows to read are the first tokens. Logits are (B, 1), a row each choice; of padded input (F, choices, T) (F, choices).
+    The head reads the first tokens. Logits are (B, 1), one row per choice; for padded input (F, choices, T), (F, choices).
     """
 
     def __init__(self, config: BertConfig, *, pooling: str = "pooled", layers: str = "last") -> None:
@@ -236,9 +236,9 @@ class BertForMultipleChoice(_PooledHead):
 
 
 class BertForQuestionAnswering(Head):
-    """Where in its sequence an answer starts and ends, reading all rows; logits and loss terms "start" and "end", logits (N,).
+    """Where an answer starts and ends in its sequence. Reads all rows; logits (N,) and loss terms are "start" and "end".
 
-    Each is half the cross-entropy over the sequence's tokens, none of them padding, so that their sum is transformers' loss.
+    Each loss is half the cross-entropy over the sequence's tokens, without padding, so their sum is transformers' loss.
     """
 
     def __init__(self, config: BertConfig) -> None:
@@ -259,14 +259,14 @@ class BertForQuestionAnswering(Head):
 
 
 class BertForTokenClassification(Head):
-    """A class of each row that the batch names (a word's first piece); loss term "labels". Logits are (R, C).
+    """A class for each row that the batch names (a word's first piece); loss term "labels". Logits are (R, C).
 
-    head: "linear", transformers' own; "bilstm", a bidirectional LSTM over the rows before it (Huang et al., 2015); or "crf", a
-    linear-chain CRF on top of it (Lafferty et al., 2001). legal: what a CRF lets begin, follow and end, as booleans.
-    lstm_layers: how many LSTMs read each other. layers: which of LAYERS are read.
-    num_intents: classes of the whole sequence, from [CLS], which must then be the first row of each; loss term "intent".
-    class_weights, label_smoothing: of the tags, without a CRF, as torch's cross_entropy has them.
-    A trained CRF gives log marginals as its logits, and "path": (R,) the class of each row in the best sequence. "intent" is
+    head: "linear", transformers' own; "bilstm", with a bidirectional LSTM over the rows below it (Huang et al., 2015); or
+    "crf", with a linear-chain CRF on top (Lafferty et al., 2001). legal: the starts, transitions and ends that a CRF allows, as
+    booleans. lstm_layers: the number of stacked LSTMs. layers: which of LAYERS are read.
+    num_intents: classes of the whole sequence, read from [CLS], which must be the first row of each; loss term "intent".
+    class_weights, label_smoothing: for tags without a CRF, as in torch's cross_entropy.
+    In evaluation, a CRF's logits are log marginals, and "path" is (R,), the class of each row in the best sequence. "intent" is
     (B, intents). Parameters that transformers does not have are under `head`.
     """
 
@@ -303,7 +303,7 @@ class BertForTokenClassification(Head):
         self.parts = frozenset(extra)
 
     def raw(self, batch: Batch) -> dict[str, Tensor]:
-        hidden = self.dropout(self._encode(batch))  # (R, H), of last4 (R, 4 H)
+        hidden = self.dropout(self._encode(batch))  # (R, H), for last4 (R, 4 H)
         outputs: dict[str, Tensor] = {}
         if "intent" in self.parts:
             outputs["intent"] = _logits(self.head["intent"], hidden[batch.cu_rows[:-1]])  # (B, intents)
@@ -329,7 +329,7 @@ class BertForTokenClassification(Head):
         return Outputs(losses, outputs)
 
     def decoded(self, outputs: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """What `raw` gives, with a CRF's best path and log marginals in place of its emissions."""
+        """The outputs of `raw`, with a CRF's best path and log marginals in place of its emissions."""
         if "crf" not in self.parts:
             return outputs
         steps, chain = self._chain(outputs["logits"], batch)
@@ -338,7 +338,7 @@ class BertForTokenClassification(Head):
         return {**outputs, "logits": outputs["logits"].index_copy(0, steps, chain.log_marginals()), "path": path}
 
     def _chain(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Chain]:
-        """The rows that are steps of the CRF, all but a [CLS] that is there for the intent; and the CRF over them."""
+        """The rows that the CRF covers, all except a [CLS] that is read for the intent; and the CRF over them."""
         field = self.head["crf"]
         assert isinstance(field, LinearChain)
         if "intent" not in self.parts:
@@ -348,10 +348,10 @@ class BertForTokenClassification(Head):
         return steps, field.over(logits.index_select(0, steps), cu_steps, max(1, batch.max_rows - 1))
 
     def _recur(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """(R, H), of last4 (R, 4 H) -> (R, H) by the LSTM, each sequence for itself.
+        """(R, H), for last4 (R, 4 H) -> (R, H): the LSTM, applied to each sequence separately.
 
-        Its kernel takes the first row of each sequence, the longest first, then all second rows, and so on. It is called
-        without nn.LSTM, which would read sizes from the device.
+        Its kernel takes the first row of each sequence, the longest sequence first, then all second rows, and so on. It is
+        called directly, because nn.LSTM would read sizes from the device.
         """
         lengths, count = batch.cu_rows.diff(), len(hidden)
         places = lengths.argsort(descending=True, stable=True).argsort()
@@ -376,14 +376,14 @@ class BertForTokenClassification(Head):
 
 
 def _logits(classifier: nn.Module, hidden: Tensor) -> Tensor:
-    """(..., C) in float32 at least: in bf16 many logits would be equal, and chance would decide their order."""
+    """(..., C) in float32 or wider: in bf16 many logits would be equal, and chance would decide their order."""
     assert isinstance(classifier, nn.Linear)
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     return F.linear(hidden.to(dtype), classifier.weight.to(dtype), classifier.bias.to(dtype))
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor, class_weights: tuple[float, ...] | None, smoothing: float) -> Tensor:
-    """The sum over (R,) targets, each with the weight of its class; divide it by the sum of those weights."""
+    """The sum over (R,) targets, each weighted by its class; to be divided by the sum of these weights."""
     weight = None if class_weights is None else _on_device(class_weights, logits.dtype, logits.device)
     return F.cross_entropy(logits, labels, weight, ignore_index=IGNORED, label_smoothing=smoothing, reduction="sum")
 
@@ -396,7 +396,7 @@ def _on_device(values: tuple[float, ...], dtype: torch.dtype, device: torch.devi
 
 
 def _grid(values: Tensor, offsets: Tensor, longest: int) -> Tensor:
-    """Ragged rows (N,) as a grid (rows, longest), -inf where a row is shorter, which a softmax leaves out."""
+    """Ragged rows (N,) as a grid (rows, longest), padded with -inf, which a softmax ignores."""
     layout = Layout.of(offsets, longest, len(values), values.dtype)
     if layout.slots is not None:
         values = values.new_full((layout.num_sequences * longest,), -torch.inf).index_copy(0, layout.slots, values)

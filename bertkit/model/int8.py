@@ -1,8 +1,8 @@
 """Products of 8-bit integers for prediction on a CPU: weights quantized per output channel, activations per row on the fly.
 
-A row is quantized by its own largest value, so that what is predicted for a text does not depend on its neighbours in a batch.
-All but the encoder's linear layers stays as it is. The products are oneDNN's, which scale and round their sums before these
-reach memory; torch._int_mm gives the sums, and takes two passes over them more.
+Each row is quantized by its own largest value, so the prediction for a text does not depend on its neighbours in the batch.
+Only the encoder's linear layers are quantized. The products are oneDNN's, which scale and round the sums before writing them to
+memory; torch._int_mm returns the sums, which takes two more passes over them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from bertkit.model.attention import attend
 from bertkit.model.bert import BertEncoder, BertSelfAttention
 from bertkit.model.layout import Pattern
 
-# The least value of an activation function, below which its 8 bits need not reach.
+# The minimum of each activation function: its 8 bits need not represent anything lower.
 LEAST = {"gelu": -0.17, "gelu_new": -0.17, "gelu_pytorch_tanh": -0.17, "relu": 0.0, "silu": -0.2785, "swish": -0.2785}
-_SIGN = 128  # turns int8 into uint8 from 0; torch converts float32 to int8 three times as fast
+_SIGN = 128  # shifts int8 to uint8; torch converts float32 to int8 three times as fast
 _TINY = 1e-12  # the scale of a row of zeros
 
 
 class Int8Linear(nn.Module):
-    """Linear layers of the same input, side by side, in 8 bits: (N, in_features) float32 -> (N, out_features) of `dtype`.
+    """Linear layers with the same input, concatenated, in 8 bits: (N, in_features) float32 -> (N, out_features) of `dtype`.
 
-    least: no input is less; None: inputs are of either sign.
+    least: a lower bound of the inputs; None: inputs have either sign.
     """
 
     def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype = torch.float32, *, least: float | None = None) -> None:
@@ -36,14 +36,14 @@ class Int8Linear(nn.Module):
         self.dtype, self.least = dtype, least
         self.scales = weight.abs().amax(1).div_(127).clamp_(min=_TINY)  # (out_features,)
         rounded = weight.div_(self.scales[:, None]).round_()
-        if least is not None:  # what the zeros of the inputs stand for
+        if least is not None:  # a quantized 0 stands for `least`
             bias = bias + least * rounded.sum(1) * self.scales
         self.bias = bias.to(dtype)
         self.weight = torch.ops.onednn.qlinear_prepack(rounded.to(torch.int8), None)
         self.zeros = torch.zeros(len(bias), dtype=torch.int64)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Int8Linear:
-        return self  # nothing in it changes, and torch copies no packed tensor
+        return self  # it never changes, and torch cannot copy packed tensors
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.float()
@@ -67,9 +67,9 @@ def _product(rows: Tensor, zero: int, weight: Tensor, scales: Tensor, zeros: Ten
 
 
 class _Int8SelfAttention(nn.Module):
-    """A BertSelfAttention whose projections are of 8 bits; its scores and sums are of `dtype`.
+    """A BertSelfAttention with 8-bit projections; scores and sums are in `dtype`.
 
-    last: of the last layer, which alone may compute some rows.
+    last: whether it belongs to the last layer, the only one that may compute just some rows.
     """
 
     def __init__(self, exact: BertSelfAttention, dtype: torch.dtype, *, last: bool) -> None:
@@ -88,7 +88,7 @@ class _Int8SelfAttention(nn.Module):
 
 
 def quantize(module: nn.Module, dtype: torch.dtype) -> None:
-    """Put 8-bit products in place of the linear layers of a module's encoder, in float32 and on a CPU. dtype: of attention."""
+    """Replace the linear layers of a module's encoder, in float32 on a CPU, by 8-bit products. dtype: of attention."""
     for encoder in [part for part in module.modules() if isinstance(part, BertEncoder)]:
         least = LEAST.get(encoder.hidden_act)
         layers: Any = encoder.layer
@@ -101,7 +101,7 @@ def quantize(module: nn.Module, dtype: torch.dtype) -> None:
 
 @cache
 def available() -> bool:
-    """Whether this build of torch has such products, and this processor computes them without losing bits, as older ones do."""
+    """Whether this build of torch has 8-bit products and this processor computes them exactly; older ones lose bits."""
     rows, weights = torch.full((16, 64), 255, dtype=torch.uint8), torch.full((64, 64), 127, dtype=torch.int8)
     try:
         weight = torch.ops.onednn.qlinear_prepack(weights, None)

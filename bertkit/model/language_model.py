@@ -1,9 +1,9 @@
-"""BERT's pre-training heads: masked tokens and how two segments relate (Devlin et al., 2019, section 3.1), and the next token,
-as in the paper's left-to-right ablation (section 5.1).
+"""BERT's pre-training heads: masked tokens and the relation of two segments (Devlin et al., 2019, section 3.1), and the next
+token, as in the paper's left-to-right ablation (section 5.1).
 
-Letters as in bert.py, and M rows whose token is predicted, V vocab_size. Only these are scored over the vocabulary, in chunks,
-and the gradient of the cross-entropy is computed in the forward pass: only a chunk is ever a float32 matrix of tokens times
-vocabulary.
+Dimensions as in bert.py, plus M rows whose token is predicted and V vocab_size. Only these rows get vocabulary scores, in
+chunks, and the forward pass computes the gradient of the cross-entropy: the float32 matrix of tokens times vocabulary never
+exceeds a chunk.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bertkit.model.config import BertConfig
 from bertkit.model.heads import Head
 from bertkit.model.layout import round_rows
 
-CHUNK = 2**20  # vocabulary scores that a CPU computes at once: 4 MB in float32, which stay in the cache
-BLOCK = 2**24  # gradients of them that it multiplies at once: 32 MB in bfloat16
-OF_A_GPU = 2**27  # of both: half a gigabyte in float32; few rows would not keep it busy
-# What gradients of scores are multiplied by in float16, so that fewer round to 0. The loss's own scale comes later, and sums
-# over thousands of rows must stay below 65,504.
+CHUNK = 2**20  # vocabulary scores that a CPU computes at once: 4 MB in float32, which fit into the cache
+BLOCK = 2**24  # gradients of scores that a CPU multiplies at once: 32 MB in bfloat16
+OF_A_GPU = 2**27  # both of these on a GPU: half a gigabyte in float32; fewer rows would not keep it busy
+# The factor on the scores' gradients in float16, so that fewer round to 0. The loss scale is applied later, and sums over
+# thousands of rows must stay below 65,504.
 ENLARGED = 16.0
 
 
@@ -69,9 +69,9 @@ class BertPreTrainingHeads(nn.Module):
 
 
 class LanguageModel(Head):
-    """Tokens of the vocabulary, by the loss term `term`, and with `pairs` one of two labels for a pair of segments.
+    """Predicts tokens of the vocabulary (loss term `term`) and, with `pairs`, one of two labels for a pair of segments.
 
-    Logits of padded input are `term` (B, T, V), 0 where none is attended, and "nsp" (B, 2), as transformers takes the pairs.
+    The logits for padded input are `term`, (B, T, V), 0 where nothing is attended, and "nsp", (B, 2), as in transformers.
     """
 
     term: str = "mlm"
@@ -100,10 +100,10 @@ class LanguageModel(Head):
         return scores.to(torch.promote_types(scores.dtype, torch.float32))  # (B, 2)
 
     def _of_batch(self, batch: Batch) -> Outputs:
-        """The rows to read are [CLS], if sequences are pairs, and those whose token is predicted.
+        """The batch names the rows whose token is predicted and, if sequences are pairs, the [CLS] of each.
 
-        labels: the right tokens under `term`, and those of pairs under any other name. In evaluation the logits of `term` are
-        (M, 2): the log-probability of the right token, and whether it is the likeliest.
+        labels: the right tokens under `term`, the labels of pairs under any other name. In evaluation the logits of `term` are
+        (M, 2): the log-probability of the right token, and whether it is the most likely one.
         """
         hidden = self.bert.encode(batch)  # (R, H)
         losses: dict[str, Tensor] = {}
@@ -123,9 +123,9 @@ class LanguageModel(Head):
         return Outputs(losses, logits)
 
     def likeliest(self, batch: Batch, k: int, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The probabilities (R, k) and ids (R, k) of the k likeliest tokens at each row that the batch reads.
+        """The probabilities (R, k) and ids (R, k) of the k most likely tokens at each row that the batch reads.
 
-        ids: those of tokens, among which they are; a padded vocabulary has others too.
+        ids: the candidates, the ids of real tokens; a padded vocabulary has others too.
         """
         chunks = []
         states = self.bert.encode(batch)
@@ -135,7 +135,7 @@ class LanguageModel(Head):
         return probabilities, tokens
 
     def _scored(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """(M, 2) the log-probability of each target, and 1 if it is the likeliest, of equals the one with the smallest id."""
+        """(M, 2): the log-probability of each target, and 1 if it is the most likely token; ties go to the smallest id."""
         chunks = [hidden.new_zeros(0, 2, dtype=torch.float32)]
         size = _chunk_rows(self.config.vocab_size, hidden.device)
         for rows, right_tokens in zip(hidden.split(size), targets.split(size), strict=True):
@@ -146,23 +146,23 @@ class LanguageModel(Head):
 
 
 class BertForPreTraining(LanguageModel):
-    """Masked tokens and a label of two segments: loss term "mlm", and that of the pairs."""
+    """Masked tokens (loss term "mlm") and a label for each pair of segments (the objective's own loss term)."""
 
     pairs = True
 
 
 class BertForMaskedLM(LanguageModel):
-    """Masked tokens alone: loss term "mlm". There is no pooler."""
+    """Only masked tokens: loss term "mlm". There is no pooler."""
 
 
 class BertLMHeadModel(LanguageModel):
-    """At each token the next one, with is_decoder in the config: loss term "lm". There is no pooler."""
+    """The next token at each position, with is_decoder in the config: loss term "lm". There is no pooler."""
 
     term = "lm"
 
 
 def likeliest(scores: Tensor, k: int, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Of vocabulary scores (M, V) the k most probable tokens among `ids`: probabilities and ids, (M, k)."""
+    """The k most probable tokens among `ids` by vocabulary scores (M, V): probabilities and ids, (M, k)."""
     top = scores.float().softmax(dim=-1)[:, ids].topk(min(k, len(ids)))
     return top.values, ids[top.indices]
 
@@ -211,6 +211,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         (factor,) = grad
-        (to_hidden, to_weight, to_bias), ctx.gradients = ctx.gradients, None  # scaled in place, so backward runs once only
+        (to_hidden, to_weight, to_bias), ctx.gradients = ctx.gradients, None  # scaled in place, so backward can run only once
         of_scores = factor / ctx.enlarged
         return to_hidden.mul_(of_scores), to_weight.mul_(of_scores), to_bias.mul_(factor).to(ctx.bias_dtype), None

@@ -1,6 +1,6 @@
-"""Layer by layer: which parts of a model are frozen, reinitialized, or learn more slowly than those above them.
+"""Settings by layer: which parts of a model are frozen, reinitialized, or learn more slowly than those above them.
 
-Depth 0 is the embeddings, 1 to num_hidden_layers the encoder's layers from below, and one more the pooler and the head.
+Depth 0 is the embeddings, 1 to num_hidden_layers the encoder's layers from the bottom, and one more the pooler and the head.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def depth_of(name: str, num_hidden_layers: int) -> int:
 
 
 def learning_rate_scales(names: Iterable[str], config: TrainConfig) -> dict[str, float]:
-    """The factor of each parameter's learning rate: layerwise_lr_decay once for each layer down from the head.
+    """The factor of each parameter's learning rate: layerwise_lr_decay to the power of its distance below the head.
 
     (Howard and Ruder, 2018, section 3.2; Clark et al., 2020, appendix A.)
     """
@@ -41,9 +41,9 @@ def learning_rate_scales(names: Iterable[str], config: TrainConfig) -> dict[str,
 
 
 def freeze(module: nn.Module, config: TrainConfig) -> None:
-    """Freeze what config.freeze names: embeddings, encoder (with them), or embeddings and that many lowest layers.
+    """Freeze what config.freeze names: embeddings, encoder (including embeddings), or embeddings and that many lowest layers.
 
-    Raises UsageError for another name, or for more layers than the model has.
+    Raises UsageError for any other name, or for more layers than the model has.
     """
     if config.freeze is None:
         return

@@ -1,8 +1,8 @@
-"""Where packed sequences lie in memory: one behind the other, and padded to a grid for attention.
+"""The memory layout of packed sequences: concatenated, and padded to a grid for attention.
 
-Letters: B sequences, N packed tokens (of queries: R), T the longest sequence, A heads, D the size of a head, H = A * D.
-Sequences are padded to (B, T) here and nowhere else, in groups of neighbours, so that a few long ones do not make all scores
-long; on a CPU also so that scores stay in the cache.
+Dimensions: B sequences, N packed tokens (R queries), T longest sequence, A heads, D head size, H = A * D.
+Sequences are padded to (B, T) only here, in groups of neighbours: a few long ones then do not enlarge the scores of all, and on
+a CPU the scores stay in the cache.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from torch import Tensor
 
 from bertkit.model.batch import Batch
 
-# Scores that a group may have. Training MiniLM on 32 windows of SQuAD (two cores, bf16), tokens/s: 3626; 3191 with four times
-# as many; 1249 in one group.
+# The maximum number of attention scores in a group. Training MiniLM on 32 windows of SQuAD (two cores, bf16), tokens/s: 3626;
+# 3191 with four times as many; 1249 in one group.
 SCORES_OF_A_GROUP = 2**21
-# What it costs to start a group, in scores: a layer's attention has some 25 operations for each. And how many parts of a batch
-# may become groups: every number of sequences is another shape of the products. Training MiniLM on the short texts of SST-2 and
-# CoNLL-2003 (two cores, bf16), a step takes a tenth less than with one group; 8 parts gain no more.
+# The cost of starting a group, in scores (a layer's attention runs about 25 operations per group); and the most parts of a
+# batch that can become groups (each number of sequences is another shape for the products). Training MiniLM on the short texts
+# of SST-2 and CoNLL-2003 (two cores, bf16), a step takes a tenth less time than with one group; 8 parts are no faster.
 SCORES_OF_A_START = 2**15
 PARTS = 4
-LARGEST_PACKED = 256  # size of a head that torch's kernel for packed sequences takes
+LARGEST_PACKED = 256  # the largest head size that torch's kernel for packed sequences supports
 CPU = torch.device("cpu")
-MULTIPLE = 8  # of a padded length: few shapes, as in `round_up_shape`
-# Digits of `round_up_shape`. MANY: in training. FEW: for the rows of heads, which vary more, and in use on a CPU, where any
-# number of tokens comes: oneDNN keeps a kernel of about a megabyte for every shape, and the memory of a server grows with them.
+MULTIPLE = 8  # padded lengths are multiples of it, which keeps shapes few, as in `round_up_shape`
+# Digits for `round_up_shape`. MANY: in training. FEW: for the rows of heads, whose number varies more, and in CPU inference,
+# where any number of tokens can occur: oneDNN keeps a kernel of about a megabyte per shape, so a server's memory would grow.
 FEW, MANY = 4, 6
-# Of several sequences in use the numbers of tokens, and of rows for heads, are multiples of these too.
+# In inference on several sequences, the numbers of tokens and of head rows are multiples of these too.
 MULTIPLE_OF_TOKENS, MULTIPLE_OF_ROWS = 64, 8
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How packed rows lie in a grid of B by T.
+    """How packed rows map to a (B, T) grid.
 
-    slots: (N,) the cell of each row, or None where every cell is taken and the packed rows are the grid.
-    mask: (B, 1, 1, T) float, 0 at taken cells and -inf at empty ones; None as above.
+    slots: (N,) the cell of each row; None if every cell is taken, so the packed rows are the grid.
+    mask: (B, 1, 1, T) float, 0 at taken cells and -inf at empty ones; None likewise.
     """
 
     num_sequences: int
@@ -77,12 +77,12 @@ class Layout:
 
 
 class HeadLayout(NamedTuple):
-    """How a group's rows (n, parts, A, D), parts of them query, key and value, lie in a grid (parts, B * A, T, D), and back.
+    """How a group's rows (n, parts, A, D) map to a grid (parts, B * A, T, D) and back; the parts are query, key and value.
 
-    cells: (parts * B * A * T,) the head, of n * parts * A, that is there. For a cell without a row it is that of its sequence's
-    first row, so that what is not a number stays in its sequence.
+    cells: (parts * B * A * T,) for each cell the index of its head among n * parts * A. A cell without a row gets its
+    sequence's first row, so that a NaN stays in its sequence.
     slots: (n * parts * A,) the cell of each head.
-    taken: (B, 1, T, 1) float, 0 where a cell has no row; None where each has.
+    taken: (B, 1, T, 1) float, 0 where a cell has no row; None if every cell has one.
     """
 
     shape: tuple[int, int, int]
@@ -116,9 +116,9 @@ class HeadLayout(NamedTuple):
 
 @dataclass(frozen=True)
 class Grouped:
-    """Packed rows in groups of whole sequences: how many rows each group has, and how these lie.
+    """Packed rows in groups of whole sequences: the number of rows in each group, and their layout.
 
-    padding_rows: rows behind the groups that belong to no sequence: they read nothing, and nothing reads them.
+    padding_rows: rows after the groups that belong to no sequence; they attend to nothing, and nothing attends to them.
     """
 
     sizes: list[int]
@@ -128,11 +128,11 @@ class Grouped:
 
     @property
     def spans(self) -> list[int]:
-        """The rows of each group, and those behind them."""
+        """The number of rows in each group, then of padding rows."""
         return [*self.sizes, self.padding_rows]
 
     def head_layouts(self, parts: int, num_heads: int) -> list[HeadLayout]:
-        """Where the heads of rows (N, parts, A, D) lie, for each group; made once, for all layers."""
+        """The head layout of each group for rows (N, parts, A, D); made once for all layers."""
         if (parts, num_heads) not in self._head_layouts:
             self._head_layouts[parts, num_heads] = [
                 HeadLayout.of(layout, size, parts, num_heads) for size, layout in zip(self.sizes, self.layouts, strict=True)
@@ -150,16 +150,16 @@ class Grouped:
         padding_rows: int = 0,
         few: bool = False,
     ) -> Grouped:
-        """counts: (B,) the rows between cu_seqlens (B + 1,). groups: the sequences at which groups begin, and B.
+        """counts: (B,) rows per sequence, the differences of cu_seqlens (B + 1,). groups: where groups begin, then B.
 
-        few: whether padded lengths are rounded to FEW digits, so that few shapes occur.
+        few: whether to round padded lengths to FEW digits, for fewer shapes.
         """
         sizes, layouts = [], []
         for begin, end in pairwise(groups):
             part = cu_seqlens[begin : end + 1] - cu_seqlens[begin]
             sizes.append(int(counts[begin:end].sum()))
             longest = int(counts[begin:end].max())
-            # One sequence alone needs no padding; where shapes are to be few, only if all are alone.
+            # A single sequence needs no padding; with `few`, only if every group is a single sequence.
             if torch.is_grad_enabled() or (len(groups) <= len(counts) if few else end - begin > 1):
                 longest = _padded_length(longest)
                 longest = round_up_shape(longest, FEW) if few else longest
@@ -168,7 +168,7 @@ class Grouped:
 
 
 class Bounds(NamedTuple):
-    """Where sequences begin and end, as torch's kernel for packed sequences takes it: (B + 1,) int32; and the longest one."""
+    """The offsets (B + 1,) int32 and longest lengths that torch's kernel for packed sequences takes."""
 
     cu_queries: Tensor
     cu_keys: Tensor
@@ -178,10 +178,10 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Pattern:
-    """Which packed rows attend to which: queries and keys in the same groups; one object where every row is both.
+    """Which packed rows attend to which: queries and keys, in the same groups; the same object if every row is both.
 
-    masks: per group (B, 1, 1 or Tq, Tk) float, -inf where a query may not read; None: it reads all keys.
-    bounds: where there is a kernel for packed sequences, and queries read all keys.
+    masks: per group (B, 1, 1 or Tq, Tk) float, -inf where a query may not attend; None: it attends to all keys.
+    bounds: set if there is a kernel for packed sequences and queries attend to all keys.
     """
 
     queries: Grouped
@@ -191,7 +191,7 @@ class Pattern:
 
     @cached_property
     def is_full(self) -> bool:
-        """Whether every query reads a key in every cell, as in one sequence alone or several of one length."""
+        """Whether no cell is empty or masked, as for a single sequence or several of equal length."""
         layouts = (*self.queries.layouts, *self.keys.layouts)
         return all(mask is None for mask in self.masks) and all(each.slots is None and each.max_seqlen for each in layouts)
 
@@ -204,7 +204,7 @@ class Pattern:
         dtype: torch.dtype,
         bounds: Bounds | None = None,
     ) -> Pattern:
-        """positions: (R,) of the queries in their sequences, which they read up to themselves; None: they read all of them."""
+        """positions: (R,) each query's position in its sequence, which it attends up to; None: it attends to all of it."""
         if positions is None:
             return cls(queries, keys, [layout.mask for layout in keys.layouts], bounds)
         masks: list[Tensor | None] = []
@@ -216,26 +216,26 @@ class Pattern:
 
 
 class Packing:
-    """How the encoder lays out a batch: groups, padding rows that make the number of rows round, and masks.
+    """How the encoder lays out a batch: groups, padding rows that round up the number of rows, and masks.
 
-    tokens, rows: the patterns of all N tokens, and of the R rows that the head reads, which are the last layer's queries.
+    tokens, rows: the patterns for all N tokens, and for the R rows that the head reads, which are the last layer's queries.
     """
 
     def __init__(
         self, batch: Batch, num_heads: int, head_size: int, dtype: torch.dtype, *, causal: bool, dropout: bool = False
     ) -> None:
-        """dropout: whether attention drops, which no kernel for packed sequences does."""
+        """dropout: whether attention uses dropout, which the kernel for packed sequences does not support."""
         device = batch.cu_seqlens.device
         on_cpu = device.type == "cpu"
         takes_packed = not (causal or dropout) and has_packed_kernel(device, dtype, head_size)
-        # Dropout draws for padding rows too: another number of them would be another training.
+        # Dropout draws bits for padding rows too, so changing their number would change the training.
         in_use = on_cpu and not torch.is_grad_enabled()
         groups = group(batch.token_counts, num_heads) if on_cpu else group_by_length(batch.token_counts)
         if in_use:
             groups = _round_groups(groups)
         if takes_packed:
             groups = [0, len(batch.token_counts)]
-        dtype = torch.promote_types(dtype, torch.float32) if on_cpu else dtype  # there scores are masked in float32
+        dtype = torch.promote_types(dtype, torch.float32) if on_cpu else dtype  # on a CPU, scores are masked in float32
         positions = _positions(batch) if causal else None
 
         def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], multiple: int) -> Grouped:
@@ -273,19 +273,19 @@ class Packing:
 
 
 def _positions(batch: Batch) -> Tensor:
-    """(N,) where each token stands in its sequence; position_ids of padded input skip what is not attended."""
+    """(N,) each token's index in its sequence; position_ids of padded input have gaps where nothing is attended."""
     count = len(batch.input_ids)
     begins = torch.repeat_interleave(batch.cu_seqlens[:-1], batch.cu_seqlens.diff(), output_size=count)
     return torch.arange(count, device=begins.device) - begins
 
 
 def pad_rows(rows: Tensor, count: int) -> Tensor:
-    """Rows with `count` of 0 behind them."""
+    """The rows, followed by `count` rows of 0."""
     return F.pad(rows, (0, 0, 0, count)) if count else rows
 
 
 def round_rows(rows: Tensor) -> Tensor:
-    """(R, H) -> (R + padding, H): on a CPU, rows of 0 behind them make their number round."""
+    """(R, H) -> (R + padding, H): on a CPU, append rows of 0 to round up their number."""
     if rows.device.type != "cpu":
         return rows
     multiple = 1 if torch.is_grad_enabled() or len(rows) == 1 else MULTIPLE_OF_ROWS
@@ -297,26 +297,26 @@ def _padded_length(max_seqlen: int) -> int:
 
 
 def round_up_shape(count: int, digits: int = MANY, multiple: int = 1) -> int:
-    """The next number with at most so many significant binary digits: for six 1 to 64, 66, 68 ... 128, 132 ...
+    """Round up to a number with at most `digits` significant binary digits: for six, 1 to 64, 66, 68 ... 128, 132 ...
 
-    multiple: a power of two that it is a multiple of.
+    multiple: a power of two that the result is a multiple of.
 
     On a CPU, bfloat16 matrix products compile a kernel for each new shape, which takes longer than a small product and keeps
-    about a megabyte. Padding rows, at most three in a hundred for six digits, keep the shapes few.
+    about a megabyte. Padding rows, at most 3% for six digits, keep the number of shapes small.
     """
     unit = max(multiple, 1 << max(0, count.bit_length() - digits))
     return -(-count // unit) * unit
 
 
 def shapes_in_use(most: int) -> list[int]:
-    """What several sequences of at most so many tokens are padded to in use on a CPU."""
+    """The numbers of tokens, for up to `most`, that CPU inference pads several sequences to."""
     return sorted({round_up_shape(count, FEW, MULTIPLE_OF_TOKENS) for count in range(1, most + 1)})
 
 
 def group(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
-    """Where to begin groups of neighbouring sequences of these lengths (B,), at best sorted by length, and B.
+    """The first sequence of each group of neighbours, then B. lengths: (B,), ideally sorted.
 
-    Equal parts of the batch are joined as it costs least, and groups of too many scores are divided.
+    Equal parts of the batch are joined where that costs least; groups with too many scores are then divided.
     """
     groups: list[int] = []
     for begin, end in pairwise(_joined_parts(lengths, num_heads)):
@@ -331,7 +331,7 @@ def group(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
 
 
 def _joined_parts(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
-    """Where to begin groups, each of one or more neighbouring parts, so that their starts and scores cost least; and B."""
+    """The first sequence of each group, then B. A group is one or more neighbouring parts; starts and scores cost least."""
     begins = np.arange(0, len(lengths), -(-len(lengths) // PARTS))
     bounds = [*begins.tolist(), len(lengths)]
     padded = np.maximum.reduceat(-(-lengths // MULTIPLE) * MULTIPLE, begins)
@@ -346,7 +346,7 @@ def _joined_parts(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
 
 
 def _round_groups(groups: list[int]) -> list[int]:
-    """Divide groups so that each has a power of two of sequences."""
+    """Divide groups so that the number of sequences in each is a power of two."""
     divided: list[int] = []
     for begin, end in pairwise(groups):
         while begin < end:
@@ -356,10 +356,10 @@ def _round_groups(groups: list[int]) -> list[int]:
 
 
 def group_by_length(lengths: NDArray[np.int64]) -> list[int]:
-    """As `group`, for devices where starting a kernel is slow. If sequences come from long to short, those whose lengths have
-    as many binary digits are a group; else all are.
+    """Like `group`, for devices where starting a kernel is slow. If sequences are sorted from long to short, those with equally
+    many binary digits in their lengths form a group; otherwise all form one.
 
-    The grid is then less than half empty, in at most ten groups up to 512 tokens.
+    The sorted grid is less than half empty, with at most ten groups up to 512 tokens.
     """
     digits = np.frexp(lengths)[1]
     steps = np.flatnonzero(np.diff(digits)) + 1
@@ -367,7 +367,7 @@ def group_by_length(lengths: NDArray[np.int64]) -> list[int]:
 
 
 def has_packed_kernel(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
-    """Whether torch has a kernel for packed sequences there: on GPUs from Ampere (2020) on, in 16 bits."""
+    """Whether torch has a kernel for packed sequences on this device: on GPUs since Ampere (2020), in 16 bits."""
     return (
         device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
@@ -380,7 +380,7 @@ def has_packed_kernel(device: torch.device, dtype: torch.dtype, head_size: int) 
 
 
 class _Pad(torch.autograd.Function):
-    """Rows into their cells; the gradient picks them out again (autograd's own would add into zeros, which is slower)."""
+    """Copies rows into their cells; the backward pass gathers them (autograd's own would add into zeros, which is slower)."""
 
     @staticmethod
     def forward(ctx, rows: Tensor, slots: Tensor, num_slots: int) -> Tensor:

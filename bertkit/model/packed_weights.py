@@ -1,6 +1,6 @@
 """Weights of linear layers in oneDNN's packed layout, for inference on a CPU.
 
-torch arranges a weight anew for each product; for a short text that takes as long as the product itself.
+torch rearranges a weight for every product; for a short text this takes as long as the product itself.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _POST_OPS = {
 
 
 class PackedWeights:
-    """What linear layers make of the same rows, side by side, by a copy of their weights: without gradients.
+    """Applies linear layers to the same rows at once, from a packed copy of their weights, without gradients.
 
-    activation: the config's name for the one that follows, if any. Without layers it is empty and serves nothing; so is a copy
-    of one, and one that was read from a pickle.
+    activation: the config's name for the activation that follows, if any. Without layers it is empty and serves nothing; copies
+    and unpickled instances are empty too.
     """
 
     def __init__(self, *layers: nn.Linear, activation: str = "none") -> None:
@@ -38,11 +38,11 @@ class PackedWeights:
             self.made_of = self._parameters()
 
     def _parameters(self) -> list[tuple[int, int]]:
-        """What changes when a parameter does."""
+        """The addresses and versions of the parameters, which change when a parameter does."""
         return [(p.data_ptr(), p._version) for layer in self.layers for p in (layer.weight, layer.bias)]
 
     def serves(self, x: Tensor, *layers: nn.Module) -> bool:
-        """Whether it may compute what these layers make of x: in inference, in its dtype, while it is a copy of them."""
+        """Whether it can stand in for these layers on x: in inference, in its dtype, and while their weights are unchanged."""
         return self.layers == layers and is_inference() and x.dtype == self.bias.dtype and self.made_of == self._parameters()
 
     def __reduce__(self) -> tuple[type[PackedWeights], tuple[()]]:
@@ -53,20 +53,20 @@ class PackedWeights:
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], formula)
 
     def added(self, x: Tensor, residual: Tensor) -> Tensor:
-        """residual + what the layers make of x, summed before it is rounded."""
+        """residual + the layers' output for x, added before rounding."""
         return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
 
 
 def is_inference() -> bool:
-    """Whether there is neither a gradient to compute nor a graph to write."""
+    """Whether neither gradients are computed nor a graph is exported."""
     return not torch.is_grad_enabled() and not torch.compiler.is_exporting()
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Whether oneDNN multiplies by such weights on this machine."""
+    """Whether oneDNN can pack and multiply such weights on this machine."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
-    operators = torch.ops.mkldnn  # those of torch's compiler, which may change
+    operators = torch.ops.mkldnn  # internal to torch's compiler, so they may change
     if not hasattr(operators, "_linear_pointwise") or not hasattr(operators, "_reorder_linear_weight"):
         return False
     bf16 = weight.dtype == torch.bfloat16 and operators._is_mkldnn_bf16_supported()

@@ -1,7 +1,7 @@
-"""The processes that were started together: if one fails, the others end too, instead of waiting for it forever.
+"""The other processes of a run: if one fails, the rest end too, instead of waiting for it forever.
 
-Each watches, in a thread, what the first to fail has left in the store by which they found each other. A collective may hang in
-code that no Python signal handler can interrupt, so the thread also sees the signals that ask to stop.
+Each process watches, in a thread, the store that connects them, where the first to fail leaves its error. A collective may hang
+in code that Python's signal handlers cannot interrupt, so the thread also watches for signals that ask to stop.
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ if TYPE_CHECKING:
     from torch.distributed import Store
 
 _POLL = 1.0  # seconds
-_OWN = 5.0  # in which a process may end by itself: where all have the same error, one says it
-_STORE = 10.0  # in which the others may end after the one that has the store
-_SIGNAL = 25.0  # torchrun kills 30 seconds after the signal, and says nothing
-# Keys: the first failure; how many processes have failed or were ended. torchrun keeps the store where it restarts all.
+_OWN = 5.0  # time for a process to end by itself: if all have the same error, only one reports it
+_STORE = 10.0  # time for the others to end after the process that hosts the store
+_SIGNAL = 25.0  # torchrun kills silently 30 seconds after the signal
+# Keys: the first failure; the number of processes that failed or were ended. torchrun keeps the store when it restarts them.
 _FAILURE, _ENDED = (f"bertkit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{name}" for name in ("failure", "ended"))
 
 _watch: _Watch | None = None
 
 
 def watch(store: Store, rank: int, num_processes: int) -> None:
-    """From now on end this process, with a line, where another one fails."""
+    """From now on, end this process with an error line if another one fails."""
     global _watch
     if _watch is None:
         _watch = _Watch(store, rank, num_processes)
 
 
 def failed(line: str, *, wait: bool) -> None:
-    """Tell the others why this process ends. wait: until they have ended too, or will not soon.
+    """Tell the others why this process ends. wait: for them to end too, but not for long.
 
-    A launcher ends them without a word once this one has ended.
+    Once this process has ended, a launcher ends the others silently.
     """
     if _watch is not None:
         _watch.failed(line, wait=wait)
 
 
 def failure() -> str | None:
-    """What another process failed with, if it has said so."""
+    """The error that another process has failed with, if any."""
     with suppress(RuntimeError):
         return None if _watch is None else _watch.failure()
     return None
 
 
 def stopping() -> None:
-    """All processes have agreed to stop: none hangs, and what they still write may take its time."""
+    """Record that all processes have agreed to stop: none hangs, so they may take their time to write."""
     if _watch is not None:
         _watch.patient = True
 
 
 class _Watch:
     def __init__(self, store: Store, rank: int, num_processes: int) -> None:
-        self.store: Store = store.clone()  # type: ignore[attr-defined]  # a connection of its own: another one's wait locks it
+        self.store: Store = store.clone()  # type: ignore[attr-defined]  # its own connection: a wait on a shared one locks it
         self.rank, self.num_processes = rank, num_processes
         self.patient = "TORCHELASTIC_RUN_ID" not in os.environ  # other launchers may leave more time after a signal
-        self._ending = Lock()  # who has it ends the process
+        self._ending = Lock()  # its holder ends the process
         self._signals, written = socket.socketpair()
         written.setblocking(False)
         self._written = written
@@ -75,14 +75,14 @@ class _Watch:
         atexit.register(self._close)
 
     def _close(self) -> None:
-        """End the thread: where it is in torch's code when Python ends, the process is aborted."""
+        """End the thread: if it is inside torch's code when Python exits, the process is aborted."""
         self._ending.acquire(blocking=False)
         with suppress(OSError):
             self._written.send(b"\0")
         self._thread.join(_OWN)
 
     def failure(self) -> str | None:
-        """What another process failed with, if it has said so. Raises RuntimeError where the store is gone."""
+        """The error that another process has failed with, if any. Raises RuntimeError if the store is gone."""
         if not self.store.check([_FAILURE]):
             return None
         rank, line = json.loads(self.store.get(_FAILURE))
@@ -116,7 +116,7 @@ class _Watch:
                 os._exit(1)
 
     def _asked_to_stop(self) -> bool:
-        """Whether a signal came within the time of a poll."""
+        """Whether a signal arrives within one polling interval."""
         try:
             return bool({signal.SIGINT, signal.SIGTERM} & {*self._signals.recv(64)})
         except TimeoutError:

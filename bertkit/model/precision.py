@@ -1,6 +1,6 @@
-"""Which dtype to compute in: the one asked for, or the one measured to be faster on the model's own shapes.
+"""The dtype to compute in: the requested one, or the one measured to be faster on the model's own shapes.
 
-A processor's flag is not its speed: some compute bf16 products at half the rate of float32, others at twice.
+Support does not mean speed: some processors compute bf16 products at half the rate of float32, others at twice.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ DTYPES = {
     "tf32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
-    "int8": torch.float32,  # of what is no product of 8 bits
+    "int8": torch.float32,  # for everything except the 8-bit products
 }
 FLOATS = ("fp32", "bf16")
 OF_GPUS = ("tf32", "fp16")
-FASTER = 1.2  # bf16 has to be where nobody asked for it, for it costs some accuracy; int8 is asked for
-ALTERNATIONS = 5  # of timed passes; where other programs disturb them, more
-PATIENCE = 2.0  # seconds, after which they are taken as they are
-UNDISTURBED = 0.9  # of a pass's time, the share that all threads have to compute
-OPERATIONS = 4e9  # of one timed pass: some milliseconds
-TOKENS_OF_A_GPU = 8192  # of one
+FASTER = 1.2  # how many times faster bf16 must be to be chosen by "auto", because it costs some accuracy
+ALTERNATIONS = 5  # rounds of timed passes; more if other programs disturb them
+PATIENCE = 2.0  # seconds after which disturbed timings are accepted
+UNDISTURBED = 0.9  # share of a pass's time for which all threads must be computing
+OPERATIONS = 4e9  # per timed pass: some milliseconds
+TOKENS_OF_A_GPU = 8192  # per timed pass on a GPU
 CPU = torch.device("cpu")
 
 
 class Precision(NamedTuple):
-    """name: one of DTYPES. rates: GFLOP/s as measured; None where nothing had to be. asked: where it was not "auto"."""
+    """name: one of DTYPES. rates: measured GFLOP/s; None if nothing was measured. asked: "auto", or "int8" if requested."""
 
     name: str
     rates: dict[str, float] | None = None
@@ -62,7 +62,7 @@ class Precision(NamedTuple):
         return str(self.dtype).removeprefix("torch.")
 
     def __str__(self) -> str:
-        """A line for the user; "" where nothing was measured."""
+        """A line for the user; "" if there is nothing to say."""
         if self.asked == "int8" and (self.rates is None or "int8" not in self.rates):
             return f"--precision int8: using {self.name}; this torch lacks exact 8-bit integer products on this device"
         if self.rates is None:
@@ -81,7 +81,7 @@ class Precision(NamedTuple):
 
     @property
     def attention(self) -> torch.dtype:
-        """The dtype of attention's products, which int8 leaves as they are."""
+        """The dtype of attention's products, which int8 does not quantize."""
         return DTYPES[self._float] if self.name == "int8" else self.dtype
 
 
@@ -90,7 +90,7 @@ def _faster_float(rates: dict[str, float]) -> str:
 
 
 def refuse_int8(asked: str | None, what: str) -> None:
-    """Raise UsageError for a precision that is for prediction alone. what: is to be done."""
+    """Raise UsageError for int8, which is only for prediction. what: the operation, for the message."""
     if asked == "int8":
         raise UsageError(f"{what} needs gradients, which precision int8 does not support", hint="choose auto, fp32 or bf16")
 
@@ -107,11 +107,11 @@ def refuse_without_gpu(asked: str | None, device: torch.device) -> None:
 def resolve_precision(
     asked: str, config: BertConfig, processes: Processes, *, training: bool, recorded: str | None = None
 ) -> Precision:
-    """The precision that was asked for; for "auto" the one to compute in, on every process the main process's. For "int8" it is
-    what "auto" gives where 8 bits are not faster.
+    """The requested precision; for "auto", the one to compute in, the main process's on every process. "int8" falls back to
+    "auto" if 8 bits are not faster.
 
-    On a CPU that has bf16 or int8 it is measured, once for each processor, version of torch, number of threads and shape.
-    recorded: the dtype of a run to resume, as in run.json. Raises UsageError for what only GPUs have.
+    On a CPU that has bf16 or int8, speed is measured, once for each processor, torch version, number of threads and shape.
+    recorded: the dtype of a run to resume, as in run.json. Raises UsageError for a precision that the device lacks.
     """
     device = processes.device
     refuse_without_gpu(asked, device)
@@ -141,21 +141,21 @@ def resolve_precision(
 
 
 def _of_gpu(device: torch.device) -> str:
-    """What "auto" is on a GPU: bf16 from Ampere on, fp16 on older ones that multiply it faster."""
+    """The choice of "auto" on a GPU: bf16 since Ampere, fp16 on older GPUs that compute it faster."""
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return "bf16"
     return "fp16" if torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
 
 
 def use_tf32(precision: str) -> None:
-    """Whether GPUs multiply float32 in TF32, with 10 of its 23 bits behind the point, from now on in this process."""
+    """Set for this process whether GPUs multiply float32 in TF32, which has 10 instead of 23 mantissa bits."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"  # of a BiLSTM
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"  # for a BiLSTM
 
 
 @contextmanager
 def _restored_tf32() -> Iterator[None]:
-    """What `use_tf32` sets is afterwards as it was."""
+    """Afterwards, restore what `use_tf32` sets."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         yield
@@ -165,7 +165,7 @@ def _restored_tf32() -> Iterator[None]:
 
 
 def multiply_in(module: torch.nn.Module, precision: str) -> None:
-    """Let the forward pass of a module, and of no other, multiply as `use_tf32` says."""
+    """Apply `use_tf32` to the forward pass of this module only."""
     begun: list[ExitStack] = []
 
     def begin(*_: Any) -> None:
@@ -177,7 +177,7 @@ def multiply_in(module: torch.nn.Module, precision: str) -> None:
     module.register_forward_hook(lambda *_: begun.pop().close(), always_call=True)
 
 
-# Whether a CPU may compute in them; how fast is then measured.
+# Whether a CPU supports each precision; its speed is then measured.
 _COMPUTED: dict[str, Callable[[], bool]] = {
     "fp32": lambda: True,
     "bf16": lambda: torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported(),
@@ -186,8 +186,8 @@ _COMPUTED: dict[str, Callable[[], bool]] = {
 
 
 def matrix_rate(precision: Precision, config: BertConfig, processes: Processes) -> float | None:
-    """GFLOP/s of a layer's linear maps, forward and backward, in one process; None in others than the main one, and where it
-    cannot be measured."""
+    """GFLOP/s of an encoder layer's linear layers, forward and backward, in one process; None outside the main process, and
+    where it cannot be measured."""
     if not processes.is_main_process or processes.device.type not in ("cpu", "cuda"):
         return None
     if processes.device.type == "cpu":
@@ -199,7 +199,7 @@ def matrix_rate(precision: Precision, config: BertConfig, processes: Processes) 
 def _rates(config: BertConfig, names: Sequence[str], *, training: bool) -> dict[str, float]:
     """The rates of this machine by dtype, from the user's cache or measured."""
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision.json"
-    shape = f"{config.hidden_size}x{config.intermediate_size} joined"  # query, key and value: they were measured apart before
+    shape = f"{config.hidden_size}x{config.intermediate_size} joined"  # query, key and value; older files have them separately
     machine = f"{_processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     key = f"{machine}, {shape}, {'' if training else 'no '}backward"
     known = {}
@@ -230,8 +230,8 @@ def measure_rates(
     training: bool,
     device: torch.device = CPU,
 ) -> tuple[dict[str, float], bool]:
-    """GFLOP/s of a layer's linear maps in each precision, the best of alternated passes; and whether no other program disturbed
-    these. training: backward too.
+    """GFLOP/s of an encoder layer's linear layers in each precision, the best of alternating passes; and whether these were
+    undisturbed by other programs. training: include the backward pass.
     """
     of_attention = [(3 * hidden_size, hidden_size), (hidden_size, hidden_size)]  # query, key and value are one product
     shapes = [*of_attention, (intermediate_size, hidden_size), (hidden_size, intermediate_size)]
@@ -259,7 +259,7 @@ def measure_rates(
                 if device.type == "cuda":
                     torch.cuda.synchronize(device)
                 seconds, computed = time.perf_counter() - begin, time.process_time() - computed
-                if turn:  # the first one prepares
+                if turn:  # the first turn is a warm-up
                     undisturbed = device.type != "cpu" or computed >= UNDISTURBED * seconds * threads
                     best[name] = min(best.get(name, (math.inf, True)), (seconds, undisturbed))
             impatient = time.perf_counter() - start > PATIENCE

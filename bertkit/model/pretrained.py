@@ -48,7 +48,7 @@ def open_pretrained(name: str) -> Pretrained:
 
 
 def check_segments(features: Features, config: BertConfig) -> None:
-    """Raise ModelError for texts in pairs where the model cannot tell two apart."""
+    """Raise ModelError for text pairs if the model has too few segment types."""
     segments = 1 + int(features.token_type_ids.values.max(initial=0))
     if segments > config.type_vocab_size:
         what = f"the model's type_vocab_size is {config.type_vocab_size}, but the data has pairs, with {segments} segments"

@@ -1,4 +1,4 @@
-"""Batches computed side by side on a CPU, each by threads of its own.
+"""Batches computed in parallel on a CPU, each by its own threads.
 
 Threads that share a batch wait for each other at the end of each product, and small operations keep only one of them busy.
 """
@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import torch
 
-MOST = 8  # more would wait for Python's lock
-_starting = Lock()  # what a thread sets is where later threads of the process begin
+MOST = 8  # more would wait for the GIL
+_starting = Lock()  # a thread's setting becomes the default for threads started later
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,7 +28,7 @@ def num_streams(device: torch.device) -> int:
 
 
 def side_by_side(compute: Callable[[Item], Result], items: Iterable[Item], streams: int) -> Iterator[Result]:
-    """`map`, by so many threads at once, which share torch's own. A single item has all of these, in the calling thread."""
+    """`map` with `streams` threads, which share torch's threads. A single item gets all of these, in the calling thread."""
     items = iter(items)
     first = [*islice(items, streams)]
     if len(first) < 2:
@@ -39,7 +39,7 @@ def side_by_side(compute: Callable[[Item], Result], items: Iterable[Item], strea
     started = Barrier(streams + 1)
     with ThreadPoolExecutor(streams, initializer=_begin, initargs=(threads // streams,)) as pool:
         try:
-            with _starting:  # meanwhile other threads of the process would begin with this share
+            with _starting:  # other threads that start meanwhile would get this share
                 try:
                     for _ in range(streams):
                         pool.submit(started.wait)
@@ -52,10 +52,10 @@ def side_by_side(compute: Callable[[Item], Result], items: Iterable[Item], strea
                 yield waiting.popleft().result()
                 waiting.extend(pool.submit(compute, item) for item in islice(items, 1))
         finally:
-            started.abort()  # or those that began would wait for one that the system refused
+            started.abort()  # or threads that started would wait for one that the system refused
             pool.shutdown(cancel_futures=True)
 
 
 def _begin(threads: int) -> None:
-    torch.get_num_threads()  # or torch would give this thread the process's number later
+    torch.get_num_threads()  # or torch would later reset this thread to the process's number
     torch.set_num_threads(threads)

@@ -35,7 +35,7 @@ _NAMES = (  # of Google's BERT, and Hugging Face's
 def read_bundle(index: Path) -> Iterator[tuple[str, Tensor]]:
     """The weights of a checkpoint by Hugging Face's names, without the optimizer's. index: its .index file.
 
-    Raises ValueError or LookupError, maybe with the reason, for a damaged file and one of another format, and OSError.
+    Raises ValueError or LookupError, sometimes with the reason, for a damaged file or another format; and OSError.
     """
     import torch
 
@@ -74,14 +74,14 @@ def _table(file: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(file: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a block: a key is named by how much of it is as in the one before, and the rest."""
+    """The keys and values of a block: a key is the length of the prefix that it shares with the one before, and the rest."""
     block, compression, checksum = file[start : start + size], file[start + size], file[start + size + 1 : start + size + 5]
     if _masked_crc32c(np.frombuffer(file[start : start + size + 1], np.uint8)) != int.from_bytes(checksum, "little"):
         raise ValueError("damaged: the index does not match its checksum")
     if compression:
         raise ValueError("compressed, which TensorFlow never does")
     stream, key = BytesIO(block), b""
-    restarts = int.from_bytes(block[-4:], "little")  # places where keys are whole, to search by
+    restarts = int.from_bytes(block[-4:], "little")  # positions of whole keys, for searching
     while stream.tell() < size - 4 * restarts - 4:
         shared, rest, length = _varint(stream), _varint(stream), _varint(stream)
         key = key[:shared] + stream.read(rest)
@@ -89,7 +89,7 @@ def _block(file: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protocol buffer: their numbers, and whole numbers or bytes."""
+    """The fields of a protocol buffer: each field number with its value, an integer or bytes."""
     stream = BytesIO(message)
     while stream.tell() < len(message):
         number, kind = divmod(_varint(stream), 8)
@@ -100,7 +100,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _varint(stream: BytesIO) -> int:
-    """A whole number in 7 bits a byte, the lowest first, of which all but the last begin with a 1."""
+    """An integer in 7 bits per byte, lowest first; every byte but the last has its top bit set."""
     number = shift = 0
     while (byte := stream.read(1)[0]) > 127:
         number, shift = number | (byte & 127) << shift, shift + 7
@@ -109,14 +109,14 @@ def _varint(stream: BytesIO) -> int:
 
 # --- checksums ---------------------------------------------------------------------------------------------------------
 
-_PART = 7  # 2**7 pairs of bytes are read one after the other, of all parts at once
+_PART = 7  # a part has 2**7 pairs of bytes, read one after another, for all parts at once
 _NEXT: NDArray[np.uint32] = np.arange(2**16, dtype=np.uint32)  # the remainder after a pair
 for _ in range(16):
     _NEXT = _NEXT >> np.uint32(1) ^ (_NEXT & np.uint32(1)) * np.uint32(0x82F63B78)
 
 
 def crc32c(data: NDArray[np.uint8]) -> int:
-    """The CRC-32C of at least four bytes, which is linear but for its ends: that of neighbours follows from their own."""
+    """The CRC-32C of at least four bytes. Except at its ends it is linear, so the parts' checksums give that of the whole."""
     count = 1 << (len(data) - 1 >> _PART + 1).bit_length()
     padded = np.zeros(count << _PART + 1, dtype=np.uint8)  # zeros in front change nothing
     padded[-len(data) :] = data
@@ -132,7 +132,7 @@ def crc32c(data: NDArray[np.uint8]) -> int:
 
 @cache
 def _zeros(power: int) -> NDArray[np.uint32]:
-    """(2, 65536) what 2**power pairs of zero bytes leave of the lower half of a remainder, and of the upper one."""
+    """(2, 65536): the remainder after 2**power pairs of zero bytes, for each lower half and each upper half of a remainder."""
     return _after(_zeros(power - 1), _zeros(power - 1)) if power else np.stack([_NEXT, np.arange(2**16, dtype=np.uint32)])
 
 
@@ -141,6 +141,6 @@ def _after(zeros: NDArray[np.uint32], crc: NDArray[np.uint32]) -> NDArray[np.uin
 
 
 def _masked_crc32c(data: NDArray[np.uint8]) -> int:
-    """As TensorFlow keeps them: a checksum of data with checksums would be weak."""
+    """The checksum masked as in TensorFlow: a plain checksum of data that contains checksums would be weak."""
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

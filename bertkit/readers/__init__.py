@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 class Remarks(NamedTuple):
-    """What to tell the user about rows, or about what was made of them: a line each.
+    """Remarks for the user about rows, or about how they were interpreted, one line each.
 
-    left_out: what is wrong with each row that was left out, with its place.
+    left_out: what is wrong with each skipped row, with its place.
     """
 
     notes: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Remarks(NamedTuple):
     left_out: tuple[str, ...] = ()
 
     def summed(self) -> Remarks:
-        """These with one warning for all that was left out."""
+        """These remarks, with one warning for all skipped rows."""
         summary = (summary_of(self.left_out),) if self.left_out else ()
         return Remarks(self.notes, self.warnings + summary)
 
@@ -68,13 +68,13 @@ class Examples:
         return f"{self.source}:{self.lines[row]}"
 
     def own_name(self, column: str) -> str:
-        """What the source calls a column, for an error message."""
+        """The source's own name of a column, for an error message."""
         return self.own_names.get(column, column)
 
     def texts(self, column: str, *, may_be_empty: bool, may_be_number: bool = False) -> Sequence[str]:
-        """The values of a column as text, numbers too where they may be.
+        """The values of a column as text; numbers too, if allowed.
 
-        Raises DataError with the row of any other value, and of a blank text unless it may be empty.
+        Raises DataError with the row for any other value, and for a blank text unless allowed.
         """
         values = self.columns[column]
         numbers: dict[int, str] = {}
@@ -90,9 +90,9 @@ class Examples:
         return [numbers.get(row, value) for row, value in enumerate(values)] if numbers else values
 
     def joined(self, name: str, parts: Sequence[str]) -> Examples:
-        """The rows with a column of that name, if they lack it: the texts of other columns, with a space between.
+        """The rows with a column of this name, added if missing: the texts of other columns, joined by spaces.
 
-        Raises DataError with the row for what is not text.
+        Raises DataError with the row for a value that is not text.
         """
         if name in self.columns:
             return self
@@ -114,7 +114,7 @@ class Examples:
         return replace(self, columns=columns, lines=take_lines(self.lines, chosen))
 
     def without(self, faults: Mapping[int, str]) -> Examples:
-        """The rows but for those with a fault, which a remark names."""
+        """The rows without those that have a fault, which a remark lists."""
         if not faults:
             return self
         rest = self.select([row for row in range(len(self)) if row not in faults])
@@ -132,7 +132,7 @@ def is_blank(text: str) -> bool:
 
 
 def batched(rows: Iterable[T], sizes: Iterable[int] | None = None) -> Iterator[list[T]]:
-    """Lists of so many rows, by default of ROWS each, the last one shorter."""
+    """Lists of rows, of the given sizes, by default ROWS each; the last one may be shorter."""
     remaining = iter(rows)
     for size in repeat(ROWS) if sizes is None else sizes:
         if not (block := list(islice(remaining, size))):
@@ -151,9 +151,9 @@ def window_sizes() -> Iterator[int]:
 
 
 def windows(blocks: Iterable[Examples]) -> Iterator[Examples]:
-    """The rows of one source's blocks in windows of `window_sizes`: their bounds depend on the rows' numbers alone.
+    """The rows of one source's blocks in windows of `window_sizes`, whose bounds depend only on row numbers.
 
-    Their columns are those of the first block; a warning tells of one that begins later.
+    They have the columns of the first block; a warning names columns that appear later.
     """
     sizes = window_sizes()
     held: list[Examples] = []
@@ -179,7 +179,7 @@ def windows(blocks: Iterable[Examples]) -> Iterator[Examples]:
 
 
 def join_blocks(blocks: Iterable[Examples]) -> Examples:
-    """The rows of one source's blocks, one or more, which are read one at a time. A row whose block lacks a column holds None
+    """The rows of one or more blocks of a source, which are read one at a time. A row whose block lacks a column has None
     there.
     """
     remaining = iter(blocks)

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files, through datasets, which knows the names of classes that a file declares."""
+"""Parquet and Arrow files, read with datasets, which knows the class names that a file declares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def looks_like_arrow(content: Content) -> bool:
 
 
 def parse_arrow(content: Content) -> Iterator[Examples]:
-    """The rows of a file; their places are row numbers from 0. Raises DataError for one that is damaged or empty."""
+    """The rows of a file; their places are row numbers from 0. Raises DataError for a damaged or empty file."""
     import pyarrow
     from datasets import Features
 
@@ -37,7 +37,7 @@ def parse_arrow(content: Content) -> Iterator[Examples]:
 
 
 def _opened(content: Content) -> tuple[Any, Iterable[Any], int]:
-    """The schema of a file, its rows in batches of which one at a time is in memory, and how many they are, 0 if unknown."""
+    """The schema of a file, its rows in batches (one at a time in memory), and the number of rows, 0 if unknown."""
     import pyarrow
     import pyarrow.parquet
 
@@ -53,7 +53,7 @@ def _opened(content: Content) -> tuple[Any, Iterable[Any], int]:
 
 
 def _class_names(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The names of the classes of each column that has classes, or lists of them, as tags are."""
+    """The class names of each column that has classes, or lists of classes, such as tags."""
     from datasets import ClassLabel
 
     each = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
@@ -61,7 +61,7 @@ def _class_names(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def dataset_blocks(dataset: Any, source: str) -> Iterator[Examples]:
-    """A split of datasets as rows, with the names of its classes. Raises DataError where it is empty."""
+    """A split from datasets as rows, with its class names. Raises DataError if it is empty."""
     label_names = _class_names(dataset.features)
     if not len(dataset):
         raise DataError("there are no rows", where=source)
@@ -71,5 +71,5 @@ def dataset_blocks(dataset: Any, source: str) -> Iterator[Examples]:
 
 
 def as_examples(dataset: Any, source: str) -> Examples:
-    """As `dataset_blocks`, all rows at once."""
+    """Like `dataset_blocks`, but all rows at once."""
     return join_blocks(dataset_blocks(dataset, source))

@@ -16,10 +16,10 @@ _HINT = "expected a list of [document lines, [{question, choice, answer}, ...], 
 
 
 def parse_c3(content: Content) -> Iterator[Examples]:
-    """A row each question: id (of its document), context (its lines), question, choice (a list), answer (None without one).
+    """One row per question: id (of its document), context (its lines), question, choice (a list), answer (None without one).
 
     The names are those of CLUE's copy on the hub. A row's place is its document's id and the question's number in it, from 1.
-    Raises DataError with the place for what is not of this form.
+    Raises DataError with the place for anything not of this form.
     """
     source, text = content.source, content.text()
     documents = load_json(text, source, _HINT)

@@ -1,4 +1,4 @@
-"""Which column is what: named by the user, or guessed from its name if that leaves no doubt."""
+"""The role of each column: given by the user, or guessed from its name if that leaves no doubt."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def guess_column(names: Iterable[str], role: str) -> str | None:
 
 
 def is_usual_name(name: str) -> bool:
-    """Whether columns of any role are often called so."""
+    """Whether this is a usual name for a column of any role."""
     return any(_plain(name) in names for names in _USUAL.values())
 
 
 def columns_named(value: str, names: Iterable[str]) -> tuple[str, ...]:
-    """The columns that an option names: one, or several with commas between; a name may have commas itself. Empty unless all of
-    them are there.
+    """The columns that an option names: one, or several separated by commas; a name may itself contain commas. Empty unless all
+    exist.
     """
     names = {*names}
     if value in names:
@@ -68,7 +68,7 @@ def require_columns(examples: Examples, value: str, *, option: str) -> None:
 
 
 def require_column(examples: Examples, name: str, *, option: str) -> str:
-    """`name`, which must be a column. option: the option that sets it, as "--label". Raises DataError."""
+    """`name`, which must be a column. option: the option that sets it, such as "--label". Raises DataError."""
     names = list(examples.columns)
     if name in names:
         return name
@@ -90,7 +90,7 @@ def _plain(name: str) -> str:
 
 
 def _looks_like_data(name: str) -> bool:
-    """Whether a column's name is rather a value: a number, or a sentence."""
+    """Whether a column's name looks like a value: a number, or a sentence."""
     if re.fullmatch(r"[-+]?[\d.]+", name) or re.search(r"[,;!?\u3001\u3002\uff01\uff0c\uff1f]|[.]($| )", name):
         return True
     return len(name) > 40 or len(name.split()) > 3

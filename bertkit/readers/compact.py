@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from bertkit.features import Growing, Ragged, offsets_of
 
-MANY = 4096  # rows beyond which columns are compact; few are lists, which are quicker
+MANY = 4096  # rows beyond which columns are compact; smaller ones are lists, which are faster
 
 Lines = Sequence[int | str]
 
 
 class Texts(Sequence[str]):
-    """Texts as one run of UTF-8, which is mapped from a file where there are many megabytes."""
+    """Texts as one run of UTF-8, mapped from a file if it has many megabytes."""
 
     def __init__(self, encoded: Ragged) -> None:
         self._encoded = encoded
@@ -114,7 +114,7 @@ class GrowingColumn:
 
 
 def compact_lines(lines: Lines) -> Lines:
-    """The same numbers of lines: where they follow on each other a range, which needs no memory."""
+    """The same line numbers; a range, which needs no memory, if they are consecutive."""
     if isinstance(lines, list) and lines and all(type(line) is int for line in lines):
         following = range(lines[0], lines[0] + len(lines))
         return following if all(map(int.__eq__, lines, following)) else array("q", lines)

@@ -1,4 +1,4 @@
-"""Tagged sentences in columns, a token per line: CoNLL-2003 and the like, and CoNLL-U (universaldependencies.org/format)."""
+"""Tagged sentences in columns, one token per line: CoNLL-2003 and the like, and CoNLL-U (universaldependencies.org/format)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MAY_BE_EMPTY = ("form", "lemma", "feats", "deps", "misc")  # where "_" is a val
 _DOCUMENT = "-DOCSTART-"
 # A comment as CoNLL-U, CoNLL-2012 and MultiCoNER write it, though it may have as many columns as a token: "# text = Hi".
 _COMMENT = re.compile(r"#[ \t]*([\w.:-]+ = |(newdoc|newpar)\b|id [\w-]+\s+domain=)|#(begin|end) document\b")
-# White space between columns and on blank lines is ASCII's alone: U+00A0, U+3000 and U+2028 are tokens in real files.
+# Only ASCII white space separates columns and makes lines blank: U+00A0, U+3000 and U+2028 are tokens in real files.
 _BLANK = " \t\r\f\v"
-_LOOKED_AT = 200  # lines
-_ENOUGH = 10  # tokens, to tell tags by their repeating
+_LOOKED_AT = 200  # lines, to recognize the format
+_ENOUGH = 10  # tokens needed to recognize tags by their repetition
 
 
 def parse_conll(
@@ -34,9 +34,9 @@ def parse_conll(
     ranges (1-2) and empty nodes (8.1) are skipped; the tag is the UPOS. Its blocks also have the column CONLLU_LINES, and a
     sentence of which no word has a tag has None for its tags.
 
-    separator: between columns; by default a tab if the first token's line has one, else spaces. column: that of the tag, a
-    number from 1, or in CoNLL-U a name; tags: the same, if it is one. A file of one column is text to predict, without `tags`.
-    Raises DataError, with file and line, where lines differ in their columns, a token is empty or a tag is missing.
+    separator: between columns; by default a tab if the first token's line has one, else spaces. column: the tag's column, a
+    number from 1, or in CoNLL-U a name; tags: also its name, if it is one. A file with one column is text to predict, without
+    `tags`. Raises DataError, with file and line, if lines differ in their columns, a token is empty or a tag is missing.
     """
     if column is None and is_column_of_conll(tags or ""):
         column = tags
@@ -126,15 +126,15 @@ def _sentences(content: Content, layout: _Layout, separator: str | None, column:
 
 
 def is_column_of_conll(name: str) -> bool:
-    """Whether it can name a column of such a file: a number, or a name of CoNLL-U."""
+    """Whether this can name a column of such a file: a number, or a name in CoNLL-U."""
     return re.fullmatch("[0-9]+", name) is not None or name.lower() in COLUMNS
 
 
 def looks_like_conll(content: Content) -> bool:
-    """Whether a file is tokens and tags in columns rather than sentences or a table, by its first lines.
+    """Whether a file has tokens and tags in columns rather than sentences or a table, judging by its first lines.
 
-    All tokens must have equally many columns, two or more, and the last column chunk tags, or, where blank lines separate
-    enough tokens to tell, words that repeat. Short text without chunk tags counts as plain.
+    All tokens must have the same number of columns, two or more, and the last column must have chunk tags or, if there are
+    blank lines and enough tokens, words that repeat. Short text without chunk tags counts as plain.
     """
     lines = _first_lines(content)
     if _looks_like_conllu(lines):
@@ -160,7 +160,7 @@ def _first_lines(content: Content) -> list[str]:
 
 
 def _rows(lines: Iterable[str], layout: _Layout) -> Iterator[tuple[int, str, list[str] | None]]:
-    """Each line's number from 1, the line and its fields: none where a sentence ends; None for a comment."""
+    """Each line's number from 1, the line and its fields: empty where a sentence ends, None for a comment."""
     inside = False
     for number, line in enumerate(lines, start=1):
         if not line.strip(_BLANK) or line.startswith(_DOCUMENT):
@@ -174,14 +174,14 @@ def _rows(lines: Iterable[str], layout: _Layout) -> Iterator[tuple[int, str, lis
 
 
 def _is_comment(line: str, layout: _Layout, inside: bool) -> bool:
-    """Whether a line that begins with "#" is no token; outside CoNLL-U it must stand before a sentence."""
+    """Whether a line that begins with "#" is a comment; outside CoNLL-U it must come before a sentence."""
     if layout.conllu or inside:
         return layout.conllu
     return _COMMENT.match(line) is not None or (line.startswith("# ") and len(_split(line, layout.between)) != layout.width)
 
 
 def _split(line: str, separator: str) -> list[str]:
-    """The fields of a line. Spaces count as one separator however many; before the first field they leave it empty."""
+    """The fields of a line. Several spaces count as one separator; leading spaces make the first field empty."""
     if separator != " ":
         return line.split(separator)
     fields = [field for field in line.rstrip(_BLANK).split(" ") if field]
@@ -212,7 +212,7 @@ def _looks_like_conllu(lines: list[str]) -> bool:
 
 
 def _tag_column(column: str | int | None, width: int, conllu: bool, where: str) -> int:
-    """The index of the tag's column. Raises UsageError for one that is not there."""
+    """The index of the tag's column. Raises UsageError for a column that does not exist."""
     if column is None:
         return _UPOS if conllu else width - 1
     name = str(column).strip().lower()
@@ -220,7 +220,7 @@ def _tag_column(column: str | int | None, width: int, conllu: bool, where: str) 
         return COLUMNS.index(name)
     if re.fullmatch("[0-9]+", name):
         if width == 1:
-            return 0  # text to predict has no tags, wherever they stood in training
+            return 0  # text to predict has no tags, whatever their column in training
         if 1 <= int(name) <= width:
             return int(name) - 1
     if conllu:

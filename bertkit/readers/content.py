@@ -1,4 +1,4 @@
-"""What a data file holds: bytes, unpacked, and text as UTF-8, read in blocks of lines; errors name the line.
+"""The content of a data file: unpacked bytes, and text as UTF-8, read in blocks of lines; errors name the line.
 
 A line ends at LF or CR LF, or at CR in a file that begins without LF (of an old Macintosh), and nowhere else: str.splitlines
 also cuts at form feeds and at U+2028, which texts do hold.
@@ -40,7 +40,7 @@ _COMPRESSED: dict[bytes, tuple[str, Callable[..., Any]]] = {
     b"\x28\xb5\x2f\xfd": ("zstd", lambda stored: io.BufferedReader(ZstdFile(stored))),
 }
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")  # their endings
-# Those of formats that are not text: what the file is, and what to do.
+# The first bytes of formats that are not text: what the file is, and what to do.
 _BINARY = {
     b"PAR1": ("a Parquet file", "name it .parquet"),
     b"ARROW1": ("an Arrow file", "name it .arrow"),
@@ -89,12 +89,12 @@ class Content:
 
     @property
     def position(self) -> int:
-        """How many of the bytes as stored are read; 0 where the source does not tell."""
+        """The number of stored bytes read so far; 0 if the source does not tell."""
         return self._stored.tell() if self._stored.seekable() else 0
 
     @property
     def share(self) -> float | None:
-        """How much of the bytes as stored is read; None where the source does not tell, as of the standard input."""
+        """The share of the stored bytes read so far; None if the source does not tell, like the standard input."""
         size = getattr(self._stored.raw, "size", None)  # of a remote file
         try:
             if size is None:
@@ -104,7 +104,7 @@ class Content:
         return min(1.0, self.position / size) if size else None
 
     def file(self) -> BinaryIO:
-        """The bytes as a file to be read from any place; those that are compressed, or come from a pipe, all in memory."""
+        """The bytes as a seekable file; if compressed or from a pipe, completely in memory."""
         if self._compression or not self._stored.seekable():
             return io.BytesIO(self.data())
         self._stored.seek(0)
@@ -112,7 +112,7 @@ class Content:
 
     @cached_property
     def beginning(self) -> str:
-        """The text of `start`, up to the end of a line and without what is not UTF-8; "" where it is binary."""
+        """The text of `start`, up to the end of a line and without invalid UTF-8; "" if it is binary."""
         start = self.start.removeprefix(codecs.BOM_UTF8)
         if len(self.start) >= BLOCK:
             start = start[: start.rfind(_LINE_FEED) + 1] or start
@@ -145,7 +145,7 @@ class Content:
             yield number, split_lines(text)
 
     def _mended(self, block: bytes, first: int, error: DataError) -> Iterator[str]:
-        """The lines of a block, of which one or more are not text: `error`."""
+        """The lines of a block in which some are not text, as `error` says."""
         if self.faults.policy == "fail" or error.where == self.source:
             raise error  # in the latter case the whole file is something else
         for number, row in enumerate(block.removesuffix(_LINE_FEED).split(_LINE_FEED), start=first):
@@ -197,7 +197,7 @@ class Content:
 
 
 def too_large(what: str, source: str, limit: float) -> DataError:
-    """The error of a file that unpacks to more than `limit` gigabytes."""
+    """The error for a file that unpacks to more than `limit` gigabytes."""
     hint = "if it is meant to be that large, raise --max-file-size"
     return DataError(f"{what} unpacks to more than {limit:g} GB", where=source, hint=hint)
 
@@ -206,10 +206,11 @@ def too_large(what: str, source: str, limit: float) -> DataError:
 def open_content(
     path: str | Path, *, encoding: str | None = None, max_file_size: float | None = None, faults: Faults | None = None
 ) -> Iterator[Content]:
-    """The content of a file, also of one that a URL names, or of the standard input for "-"; encoding, max_file_size, faults:
-    as in Content.
+    """The content of a file, given by path or URL, or of the standard input for "-". encoding, max_file_size, faults: as in
+    Content.
 
-    Raises DataError for one that is missing or cannot be opened, UsageError for an unknown encoding, and as `open_url` does.
+    Raises DataError for a file that is missing or cannot be opened, UsageError for an unknown encoding, and the errors of
+    `open_url`.
     """
     source, is_stdin = source_name(path), str(path) == "-"
     if is_stdin:
@@ -251,12 +252,12 @@ def split_lines(text: str) -> list[str]:
 
 
 def extension(name: str) -> str:
-    """The extension of a file's name in small letters, looking through COMPRESSED: ".csv" for "A.CSV.gz"."""
+    """The lower-case extension of a file's name, ignoring those in COMPRESSED: ".csv" for "A.CSV.gz"."""
     return Path(plain_name(name)).suffix.lower()
 
 
 def plain_name(name: str) -> str:
-    """A file's name without the ending of a compression: "A.CSV" for "A.CSV.gz"."""
+    """A file's name without a compression's ending: "A.CSV" for "A.CSV.gz"."""
     name = without_query(name)
     ending = next((ending for ending in COMPRESSED if name.lower().endswith(ending)), "")
     return name.removesuffix(name[-len(ending) :]) if ending else name
@@ -268,7 +269,7 @@ def source_name(path: str | Path) -> str:
 
 
 def nearest_files(path: Path) -> str | None:
-    """A hint at the names most like `path` in its folder, or at the nearest folder that does exist."""
+    """A hint with the names in its folder most similar to `path`, or the nearest folder that exists."""
     folder = path.parent
     if not folder.is_dir():
         while not folder.is_dir():
@@ -282,8 +283,8 @@ def nearest_files(path: Path) -> str | None:
 
 
 def decode(data: bytes, source: str, *, first_line: int = 1, encoding: str | None = None) -> str:
-    """UTF-8 bytes as text without a byte-order mark. first_line: the number of their first line. encoding: what the file has
-    them from, if it is another one. Raises DataError.
+    """UTF-8 bytes as text without a byte-order mark. first_line: the number of their first line. encoding: the file's original
+    encoding, if another one. Raises DataError.
     """
     text = data.removeprefix(codecs.BOM_UTF8) if first_line == 1 else data
     nul = data.find(b"\0")
@@ -312,7 +313,7 @@ def decode(data: bytes, source: str, *, first_line: int = 1, encoding: str | Non
 
 
 def _refuse_other_kind(data: bytes, source: str) -> None:
-    """Raise DataError where the beginning of a file shows that the whole file is not UTF-8 text."""
+    """Raise DataError if the beginning of a file shows that the whole file is not UTF-8 text."""
     for magic, (kind, hint) in _BINARY.items():
         if data.startswith(magic):
             raise DataError(f"this is {kind}; expected text", where=source, hint=hint)
@@ -326,7 +327,7 @@ def _refuse_other_kind(data: bytes, source: str) -> None:
 
 
 def _is_binary(data: bytes) -> bool:
-    """Whether bytes that are not UTF-8 are not text of another encoding either: they hold many control characters."""
+    """Whether bytes that are not UTF-8 are not text in another encoding either, because they have many control characters."""
     start = data[:4000]
     return start.count(0) > len(start) // 5 or len(re.findall(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]", start)) > len(start) // 50
 

@@ -31,10 +31,9 @@ def parse_delimited(
 ) -> Iterator[Examples]:
     """The rows of a CSV or TSV file.
 
-    separator: between fields; by default what it looks like, else "," for .csv and a tab for others; a space is that of lines
-    which begin with their label. columns, keep_broken: see `parse_table`. A field may be quoted, but not in tab-separated
-    files, unless they are called .csv: GLUE's hold unbalanced quotes. Raises DataError, with file and line, for what is not
-    such a table.
+    separator: between fields; by default detected, else "," for .csv and a tab for others; a space is for lines that begin with
+    their label. columns, keep_broken: see `parse_table`. A field may be quoted, except in tab-separated files that are not
+    called .csv: GLUE's have unbalanced quotes. Raises DataError, with file and line, for anything that is not such a table.
     """
     skipped, remarks = 0, Remarks()
     if (excel := re.match(r"sep=(.)\r?\n", content.beginning)) and separator in (None, excel[1]):  # its own first line
@@ -64,11 +63,11 @@ def parse_delimited(
 
 
 def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) -> str | None:
-    """The separator of a table whose name does not say that it is one; None for what looks like none.
+    """The separator of a table, detected from its content; None if it does not look like a table.
 
-    A tab in the first line is enough. Else the first line must be a header, of short names with a usual one among them, and
-    half the rows that can be seen must have as many fields: sentences have commas too. Of a .csv file any names will do, or as
-    many fields as `columns`, and a tab is one separator of several. A separator in quotes is none.
+    A tab in the first line is enough. Otherwise the first line must be a header of short names, at least one of them usual, and
+    half of the visible rows must have the same number of fields, because sentences have commas too. For a .csv file, any names
+    are accepted, or as many fields as `columns`, and a tab is treated like other separators. Separators in quotes do not count.
     """
     is_csv = content.extension == ".csv"
     if "\t" in content.first_line and not is_csv:
@@ -76,7 +75,7 @@ def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) ->
     lines = content.beginning.lstrip("\r\n").split("\n")
     for separator in _SEPARATORS:
         rows: list[list[str]] = []
-        with suppress(csv.Error):  # the last row may go on below
+        with suppress(csv.Error):  # the last row may continue beyond these lines
             rows.extend(islice((row for row in csv.reader(lines, delimiter=separator, strict=True) if row), _SNIFFED))
         if len(rows) < 2:
             continue
@@ -89,7 +88,7 @@ def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) ->
 
 
 def _default_separator(content: Content, columns: tuple[str, ...] | None) -> str:
-    """What separates the columns where nobody says it."""
+    """The separator of the columns if none is given."""
     if content.extension == ".csv":
         return sniff_separator(content, columns) or ","
     return "\t" if content.extension == ".tsv" else sniff_separator(content) or "\t"
@@ -107,10 +106,10 @@ def parse_table(
 ) -> Iterator[Examples]:
     """Rows of fields as examples, the first row their header.
 
-    columns: the names of the columns, where there is no header. keep_broken: rows of too few or too many fields are kept,
-    with None in every column, and so are those that begin on the lines `broken`. check_header: raises DataError for a header
-    that cannot be one, given its place. hint: what to do about a broken row, given the right number of fields. Raises DataError
-    with the row.
+    columns: the names of the columns, if there is no header. keep_broken: rows with too few or too many fields are kept, with
+    None in every column, as are rows that begin on the lines `broken`. check_header: raises DataError for a header that cannot
+    be one, given its place. hint: what to do about a broken row, given the right number of fields. Raises DataError with the
+    row.
     """
     if columns and len(set(columns)) < len(columns):
         raise UsageError(f"--columns {','.join(columns)} names a column twice")
@@ -121,7 +120,7 @@ def parse_table(
     if check_header and not columns:
         check_header(header, where)
     names, remarks = (columns, Remarks()) if columns else _header(header, where)
-    if not columns or tuple(header) == columns:  # a header that says the same as `columns` is no row either
+    if not columns or tuple(header) == columns:  # a header equal to `columns` is not a row either
         first = first[0][1:], first[1][1:]
     width, empty = len(names), True
     for lines, rows in chain([first], blocks):
@@ -142,8 +141,8 @@ def parse_table(
 
 
 def _plain_rows(content: Content, separator: str, skipped: int, most: int) -> Iterator[Rows]:
-    """Rows without quoting, after a number of lines, cut at the first `most` separators, at all for -1. Where rows have several
-    fields, an empty line is none.
+    """Rows without quoting, after `skipped` lines, split at the first `most` separators (-1: all). If rows have several fields,
+    empty lines are ignored.
     """
     width = waiting = 0  # the width is that of the first line that is not empty; how many wait for it
     for number, lines in content.lines():
@@ -162,7 +161,7 @@ def _plain_rows(content: Content, separator: str, skipped: int, most: int) -> It
 
 
 def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Rows]:
-    """Rows whose fields may be quoted, after a number of lines; of an empty line without any."""
+    """Rows whose fields may be quoted, after `skipped` lines; an empty line becomes a row without fields."""
     held: list[tuple[int, str]] = []  # the blocks of text from the one in which a row may begin
 
     def opened(block: tuple[int, str]) -> io.StringIO:
@@ -205,7 +204,7 @@ def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row
 
 
 def without_empty_rows(blocks: Iterator[Rows]) -> Iterator[Rows]:
-    """Rows without those that have no fields; in a file of one column, these are empty texts unless they end the file."""
+    """Rows without those that have no fields; in a file with one column, these are empty texts, unless they end the file."""
     width = 0
     empty: list[tuple[int, list[str]]] = []  # texts since the last row with fields
     for lines, rows in blocks:
@@ -225,7 +224,7 @@ def without_empty_rows(blocks: Iterator[Rows]) -> Iterator[Rows]:
 
 
 def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError:
-    """What is wrong with the quotes of a row that begins at line `begin`, named by the line at which the faulty field opens.
+    """What is wrong with the quotes of a row that begins at line `begin`; the error names the line where the bad field opens.
 
     The csv module notices much later: an open quote swallows the lines up to the next one.
     """
@@ -253,7 +252,7 @@ def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError
 
 
 def _check_separator(header: list[str], where: str) -> None:
-    """Raise DataError where the header is one name that holds another separator."""
+    """Raise DataError if the header is a single name that contains another separator."""
     name = header[0].strip()
     other = max(_SEPARATORS, key=name.count)
     if len(header) == 1 and other in name:
@@ -262,8 +261,8 @@ def _check_separator(header: list[str], where: str) -> None:
 
 
 def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:
-    """The names of the columns, and what was done to them: where some share a name, each has its number. Raises DataError where
-    they cannot be names.
+    """The names of the columns, and remarks on changes to them: equal names are numbered. Raises DataError if they cannot be
+    names.
     """
     names = [name.strip() for name in row]
     if names[0] == "" and len(names) > 1 and names.count("") == 1:

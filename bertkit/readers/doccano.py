@@ -26,7 +26,7 @@ _READ = "read as doccano's export, offsets in "
 
 
 def looks_like_doccano(content: Content) -> bool:
-    """Whether lists of spans stand under doccano's names at the beginning of a file that has an object a line."""
+    """Whether a file with one object per line begins with lists of spans under doccano's names."""
     marks = r'"labels?"\s*:\s*\[\s*\[\s*\d+\s*,|"start_offset"\s*:'
     return content.first_line.lstrip().startswith("{") and re.search(marks, content.beginning) is not None
 
@@ -81,7 +81,7 @@ def _fit(text: str, place: int | None) -> int:
 
 
 def _in_characters(span: Any, text: str, where: str) -> Any:
-    """A span whose offsets count characters; what is none stays as it is."""
+    """A span with offsets in characters; anything else is unchanged."""
     place = partial(_character, span, text, where)
     match span:
         case [int(start), int(end), *rest]:

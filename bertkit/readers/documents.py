@@ -1,6 +1,6 @@
-"""Running text as documents, streamed: plain text, tables, JSON, Parquet, pages; of paths, URLs, standard input, the hub.
+"""Running text as a stream of documents: plain text, tables, JSON, Parquet, pages; from paths, URLs, standard input, the hub.
 
-Memory holds the first megabyte of a file at most, a block and one document, whatever the input's size.
+Memory holds at most the first megabyte of a file, a block and one document, whatever the input's size.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _MARKDOWN, _PAGES = (".md", ".markdown"), (".html", ".htm", ".xhtml")
 _ZIP = (".zip",)
 READ = (*_PLAIN, *JSON.endings, *DELIMITED.endings, *_PARQUET, *_MARKDOWN, *_PAGES, *_ZIP)  # endings
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_HEAD = 16  # blocks that tell the layout: a megabyte
+_HEAD = 16  # blocks that decide the layout: a megabyte
 _GLOB = frozenset("*?[")
 
 
 class Document(NamedTuple):
-    """A document: its lines as they came, none of them empty, and where it begins, as "file:line"."""
+    """A document: its lines, unchanged and without empty ones, and where it begins, as "file:line"."""
 
     lines: list[str]
     where: str
@@ -65,7 +65,7 @@ class Document(NamedTuple):
 class Source:
     """A file by its path or URL, the standard input ("-") or a data set of the hub ("hub:owner/name:configuration").
 
-    size: bytes on disk; 0 if unknown. version: what tells a file from an earlier one of its name, such as when it was modified.
+    size: bytes on disk; 0 if unknown. version: distinguishes a file from an earlier one of the same name, such as its mtime.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Source:
 
 @dataclass
 class Found:
-    """What names of text lead to. skipped: the files of folders and archives that are not read, by the reason."""
+    """The sources that names of text stand for. skipped: files in folders and archives that are not read, by reason."""
 
     sources: dict[str, Source] = field(default_factory=dict)
     skipped: dict[str, list[str]] = field(default_factory=dict)
@@ -85,9 +85,9 @@ def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: 
     """The sources that a command's arguments name: files, folders of text files, globs, URLs of these, "-" and data sets of the
     hub.
 
-    A folder's files, and those of folders that it links to, are those with an ending of READ, compressed or not, what
-    WikiExtractor and others write without an ending, and those whose names match a pattern of `include`; in the order of their
-    paths. A source named twice is read once. text_column: which tables must have. Raises DataError for a name without files.
+    In a folder, and in folders that it links to, these are the files with an ending in READ, compressed or not, files without
+    an ending such as WikiExtractor's, and files whose names match a pattern in `include`, in the order of their paths. A source
+    named twice is read once. text_column: a column that tables must have. Raises DataError for a name without files.
     """
     found = Found()
     for name in names:
@@ -116,7 +116,7 @@ def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: 
 
 
 def _named(name: str) -> tuple[list[Source], bool]:
-    """The files that a path or URL leads to, none where nothing matches a pattern, and whether it is of a folder."""
+    """The files that a path or URL names, none if nothing matches a pattern; and whether it names a folder."""
     if is_url(name):
         listing = look_up(name)
         return [Source(*file) for file in listing.files], listing.is_folder
@@ -133,7 +133,7 @@ def _named(name: str) -> tuple[list[Source], bool]:
 
 
 def _on_disk(path: Path) -> Source:
-    """A local file; without a version it is a link to nothing."""
+    """A local file; a broken link has no version."""
     try:
         stat = path.stat()
     except OSError:
@@ -142,7 +142,7 @@ def _on_disk(path: Path) -> Source:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """The files in a folder and in folders below it, also linked ones, each folder once; in the order of their paths."""
+    """The files in a folder and its subfolders, including linked ones, each folder once; in the order of their paths."""
     found, seen = [], set()
     for parent, folders, files in os.walk(folder, followlinks=True):
         if (real := os.path.realpath(parent)) in seen:
@@ -155,7 +155,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _is_hidden(path: PurePath) -> bool:
-    """Whether a file, by its path below a folder or in an archive, is hidden, or one that macOS adds to archives."""
+    """Whether a file, given by its path below a folder or in an archive, is hidden or added to archives by macOS."""
     return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
 
 
@@ -164,7 +164,7 @@ def _is_read_in_archives(name: str) -> bool:
 
 
 def _left_out(path: str) -> list[str]:
-    """The files of a ZIP archive that are not read; none of a damaged one, which reading it will name."""
+    """The files in a ZIP archive that are not read; none for a damaged archive, which is reported when it is read."""
     try:
         with open_content(path) as content, ZipFile(content.file()) as archive:
             members = [member.filename for member in archive.infolist() if not member.is_dir()]
@@ -174,7 +174,7 @@ def _left_out(path: str) -> list[str]:
 
 
 def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_column: str) -> str | None:
-    """Why a file of a folder is not read; None if it is."""
+    """Why a file in a folder is not read; None if it is."""
     file = Path(source.name)
     ending = extension(file.name)
     if _is_hidden(file.relative_to(folder)):
@@ -197,21 +197,22 @@ def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_colu
             with open_content(source.name) as content:
                 if (rows := next(parse_delimited(content, keep_broken=True), None)) and text_column not in rows.columns:
                     return f"a table without a column {text_column}: --text-column names it"
-    except DataError:  # which reading it will name
+    except DataError:  # reported when the file is read
         return None
     return None if ending in READ else f"not a known text format: --include '*{ending}' reads them as text"
 
 
 class Documents:
-    """The documents of a source, one after the other.
+    """The documents of a source, one after another.
 
-    text_column: where JSON, tables, Parquet and the hub keep a document's text. layout: what separates the documents of plain
-    text, "blank-lines" (lines within a document are its sentences or paragraphs; Google's format) or "lines" (each is a
-    document); "auto" takes blank lines where its first megabyte has any. A page or Markdown file is one document. encoding: of
-    text that is not UTF-8. faults: what to do about lines and rows that cannot be read. max_file_size: as in `open_content`.
-    position: bytes of the source on disk that are read. found_layout: which of the two the plain text has, once it is known.
-    Iterating gives `faults`, which by default raises it, a DataError for what is not text or not JSON or lacks the column.
-    Where a file, or one of an archive, cannot be read on, the documents before that place are kept.
+    text_column: the column or key of a document's text in JSON, tables, Parquet and the hub. layout: what separates documents
+    in plain text, "blank-lines" (lines within a document are its sentences or paragraphs; Google's format) or "lines" (each
+    line is a document); "auto" means blank lines if the first megabyte has any. A page or Markdown file is one document.
+    encoding: of text that is not UTF-8. faults: what to do about lines and rows that cannot be read. max_file_size: as in
+    `open_content`.
+    position: bytes of the source on disk read so far. found_layout: which of the two the plain text has, once known.
+    Iterating passes a DataError to `faults`, which by default raises it, for anything that is not text or JSON, or lacks the
+    column. If a file, or one in an archive, cannot be read to its end, the documents before that place are kept.
     """
 
     _stored: Content  # the source as it is on disk
@@ -236,7 +237,7 @@ class Documents:
         yield from self._until_fault(self._documents())
 
     def _until_fault(self, documents: Iterator[Document]) -> Iterator[Document]:
-        """The documents of one file, up to where it cannot be read on."""
+        """The documents of one file, up to the place where it can no longer be read."""
         are_any = False
         try:
             for document in documents:
@@ -261,7 +262,7 @@ class Documents:
                 yield from self._of_content(self._stored)
 
     def _of_archive(self) -> Iterator[Document]:
-        """The documents of the files of text in a ZIP archive."""
+        """The documents in the text files of a ZIP archive."""
         name = self.source.name
         with _zip_errors(name), open_content(name) as self._stored, ZipFile(self._stored.file()) as archive:
             limit = MAX_FILE_SIZE if self.max_file_size is None else self.max_file_size
@@ -379,7 +380,7 @@ class Documents:
 
 @contextmanager
 def _zip_errors(where: str) -> Iterator[None]:
-    """Raise DataError in place of what zipfile raises for an archive, or a file in one, that cannot be unpacked."""
+    """Raise DataError in place of zipfile's errors for an archive, or a file in one, that cannot be unpacked."""
     try:
         yield
     except (BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, zlib.error) as error:
@@ -388,7 +389,7 @@ def _zip_errors(where: str) -> Iterator[None]:
 
 
 def _without(broken: Set[int], blocks: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-    """The blocks without the lines of these numbers, of which there may be more with each block; then each line is a block."""
+    """The blocks without the lines with these numbers, which can grow with each block; each line is then a block."""
     for first, lines in blocks:
         if broken:
             yield from ((number, [line]) for number, line in enumerate(lines, start=first) if number not in broken)
@@ -397,5 +398,5 @@ def _without(broken: Set[int], blocks: Iterable[tuple[int, list[str]]]) -> Itera
 
 
 def _lines_of(text: str) -> list[str]:
-    """The lines of a text that are not blank; those of an old Macintosh end with CR."""
+    """The lines of a text that are not blank; lines of old Macintosh files end with CR."""
     return [line for each in split_lines(text if "\n" in text else text.replace("\r", "\n")) if (line := each.strip())]

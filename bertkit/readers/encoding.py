@@ -19,7 +19,7 @@ _BYTE_ORDER_MARKS = {  # those of UTF-32 begin with those of UTF-16
 
 
 class Recoded(io.RawIOBase):
-    """The bytes of a text in `encoding` as UTF-8. begin: those that are already read from `stored`.
+    """The bytes of a text in `encoding`, converted to UTF-8. begin: bytes already read from `stored`.
 
     Invalid bytes become 0xff, which UTF-8 never has, so the decoder can name the line. Raises UsageError for an unknown
     encoding.
@@ -27,11 +27,9 @@ class Recoded(io.RawIOBase):
 
     def __init__(self, begin: bytes, stored: Any, encoding: str) -> None:
         try:
-            "".encode(encoding)  # which refuses codecs of bytes, such as hex
+            "".encode(encoding)  # refuses codecs of bytes, such as hex
             self._decoder = codecs.getincrementaldecoder(encoding)(_BROKEN)
-            codecs.getincrementaldecoder(encoding)(_BROKEN).decode(
-                b"\xff\xfe", False
-            )  # which refuses those of names, such as idna
+            codecs.getincrementaldecoder(encoding)(_BROKEN).decode(b"\xff\xfe", False)  # refuses codecs of names, such as idna
         except (LookupError, UnicodeError):
             hint = "for example latin-1, windows-1252, utf-16, gb18030, big5, shift_jis, koi8-r"
             raise UsageError(f"--encoding is {encoding!r}, which Python does not know", hint=hint) from None
@@ -48,7 +46,7 @@ class Recoded(io.RawIOBase):
             self._ended = not data
             try:
                 self._left = self._decoder.decode(data, self._ended).encode("utf-8", _BROKEN)
-            except UnicodeError:  # of UTF-16 and UTF-32 without the mark that says the order of bytes
+            except UnicodeError:  # UTF-16 or UTF-32 without a byte-order mark
                 name = self._encoding.lower().replace("_", "-")
                 hint = f"give its byte order: --encoding {name}-le or {name}-be; or is it UTF-8?"
                 raise UsageError(f"the text lacks the byte-order mark of {self._encoding}", hint=hint) from None

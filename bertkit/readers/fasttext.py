@@ -13,10 +13,10 @@ _LABELS = re.compile(r"\s*(?:__label__\S+(?:\s+|$))*")
 
 
 def parse_fasttext(content: Content) -> Iterator[Examples]:
-    """The rows of a file, one block, as columns `label` and `text`; lines without text or label are none.
+    """The rows of a file, one block, as columns `label` and `text`; lines without text and label are skipped.
 
-    label: text, None where a line has no label; or, where any line has several, a list of them in each row. Raises DataError
-    for a file without rows.
+    label: text, None if a line has no label; or, if any line has several, a list in each row. Raises DataError for a file
+    without rows.
     """
     numbers, labels, texts = [], [], []
     for first, lines in content.lines():

@@ -1,4 +1,4 @@
-"""What to do about lines and rows of text that cannot be read: fail, leave them out, or replace what is broken."""
+"""What to do about lines and rows that cannot be read: fail, skip them, or replace what is broken."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = 5
 
 @dataclass
 class Faults:
-    """The faults of some text. policy: of POLICIES; "replace" also leaves out what cannot be replaced. first: with its hint."""
+    """The faults in some text. policy: one of POLICIES; "replace" also skips what cannot be replaced. first: with its hint."""
 
     policy: str = "fail"
     count: int = 0
@@ -39,6 +39,6 @@ class Faults:
 
 
 def summary_of(faults: Sequence[str], count: int | None = None, verb: str = "skipped") -> str:
-    """How many faults there were, and the first of them with file and line. count: where not all are among `faults`."""
+    """The number of faults, and the first of them with file and line. count: of all, if `faults` does not have all."""
     count = len(faults) if count is None else count
     return f"{verb} {plural(count, 'row')}: {listed(faults, _SHOWN, '; ', total=count)}"

@@ -1,6 +1,6 @@
-"""The formats of data files: one table of them, and how a file's format is recognized, by its name or else its content.
+"""The formats of data files: a table of them, and how a file's format is recognized, by its name or else its content.
 
-A task family says which formats it takes by a tuple of rows, in the order in which a file's look is compared with theirs. A new
+A task family declares its formats as a tuple of rows, in the order in which a file's content is compared with them. A new
 format is a file with its `parse`, and a row here.
 """
 
@@ -31,7 +31,7 @@ from bertkit.readers.xlsx import looks_like_xlsx, parse_xlsx
 
 SPLITS = ("train", "validation", "test")  # each may have a file of its own
 ANY_WORDS = "*"  # among the endings of a folder's files
-# What files call a split that data sets on the hub call otherwise.
+# File names for a split that has another name in data sets on the hub.
 _SPLIT_NAMES = {"validation": ("validation", "valid", "val", "dev")}
 # What an option of the command line is for, and what to do if a file's format does not take it.
 _USES = {
@@ -46,10 +46,10 @@ _USES = {
 class Format:
     """A format of data files.
 
-    endings: of names that are in it, in small letters, .gz looked through. looks_like: whether the beginning of a file
-    does, which decides between formats of one ending, and where the ending says nothing. parse: from the content of a file (or,
-    where is_folder, the path of a folder) to blocks of rows; a format that is read as a whole is one block. options: which
-    keywords it takes; those in _USES are options of the command line, and any other is ignored by formats that do not take it.
+    endings: of file names, in lower case, ignoring .gz. looks_like: whether the beginning of a file looks like it, which
+    decides between formats with the same ending, or if the ending says nothing. parse: from the content of a file (or, if
+    is_folder, the path of a folder) to blocks of rows; a format that is read as a whole is one block. options: the keywords
+    that it takes; those in _USES are command-line options, and any others are ignored by formats that do not take them.
     """
 
     name: str
@@ -61,8 +61,8 @@ class Format:
 
 
 def parse_lines(content: Content, *, keep_broken: bool = False) -> Iterator[Examples]:
-    """A row a line, in the column `text`; an empty line too. keep_broken: None for a line that is not text. Raises DataError
-    where there is none.
+    """One row per line, also for empty lines, in the column `text`. keep_broken: None for a line that is not text. Raises
+    DataError for an empty file.
     """
     if not content.start:
         raise DataError("the file is empty", where=content.source)
@@ -130,13 +130,13 @@ def read_blocks(
     on_error: str | None = None,
     **options: Any,
 ) -> Iterator[Examples]:
-    """The rows of a file in one of these formats, block by block; of the standard input for "-".
+    """The rows of a file in one of these formats, block by block; "-" is the standard input.
 
-    A compressed file is read as what it holds. Its ending decides on the format; its look does where several have that ending
-    or none has, and the last format is that of files which look like none. encoding, max_file_size: as in `open_content`.
-    on_error: "skip" keeps rows that cannot be read, with None in every column, where each is a line, an object of JSON or a row
-    of a table. options: keywords of the formats, such as separator, columns, column and labelled; None counts as not given.
-    Raises DataError, and UsageError for an option that the format does not take.
+    Compressed files are unpacked. The file's ending decides the format; if several formats, or none, have that ending, its
+    content does, and a file that looks like none is in the last format. encoding, max_file_size: as in `open_content`.
+    on_error: "skip" keeps unreadable rows, with None in every column, in formats with one row per line, JSON object or table
+    row. options: keywords of the formats, such as separator, columns, column and labelled; None counts as not given. Raises
+    DataError, and UsageError for an option that the format does not take.
     """
     given = {name: value for name, value in options.items() if value is not None}
     folder = next((form for form in formats if form.is_folder), None)
@@ -154,25 +154,25 @@ def read_blocks(
 
 
 def recognize(path: str | Path, formats: Sequence[Format], **how: Any) -> tuple[Format, str]:
-    """Which of the formats a file is in, and the text of its beginning. how: as in `open_content`.
+    """The format of a file, one of `formats`, and the text of its beginning. how: as in `open_content`.
 
-    Raises DataError for one that cannot be opened.
+    Raises DataError for a file that cannot be opened.
     """
     with open_content(path, **how) as content:
         return _choose(content, formats, frozenset()), content.beginning
 
 
 def endings_of(formats: Sequence[Format]) -> tuple[str, ...]:
-    """The endings of files that are in one of the formats."""
+    """The file endings of the formats."""
     return tuple(dict.fromkeys(ending for form in formats for ending in form.endings))
 
 
 def find_split_file(folder: Path, split: str, endings: Sequence[str] = endings_of(TEXTS)) -> Path | None:
-    """The data file of a split in a folder: train.tsv, dev.csv.gz, validation_matched.jsonl; None where there is none.
+    """The data file of a split in a folder: train.tsv, dev.csv.gz, validation_matched.jsonl; None if there is none.
 
-    "validation" is also called valid, val or dev. endings: those that will do, in small letters and without .gz; "/" of
-    a folder with a split's seq.in; with ANY_WORDS, where there is no file of just that name, one will do that has it among the
-    words of its name: quora_train.tsv, train_few_all.csv, news.train. Raises DataError where several files would do.
+    "validation" may also be called valid, val or dev. endings: accepted ones, in lower case and without .gz; "/" is a folder
+    with a split's seq.in. With ANY_WORDS, if no file has exactly that name, the name may be one of the words in a file's name:
+    quora_train.tsv, train_few_all.csv, news.train. Raises DataError if several files match.
     """
     first, _, rest = split.partition("_")
     stems = {name + (f"_{rest}" if rest else "") for name in _SPLIT_NAMES.get(first, (first,))}
@@ -190,7 +190,7 @@ def find_split_file(folder: Path, split: str, endings: Sequence[str] = endings_o
 
 
 def _is_named_after(name: str, split: str, rest: str, endings: Sequence[str]) -> bool:
-    """Whether the words of a file's name have that of a split, and of no other one."""
+    """Whether a split's name, and no other split's, is among the words of a file's name."""
     if re.search(r"-\d+-of-\d+\.", name):  # one of several files of a split
         return False
     ending = next((ending for ending in sorted(endings, key=len, reverse=True) if name.endswith(ending)), "")
@@ -201,14 +201,14 @@ def _is_named_after(name: str, split: str, rest: str, endings: Sequence[str]) ->
 
 
 def _choose(content: Content, formats: Sequence[Format], given: Set[str]) -> Format:
-    """The format of a file. given: the options of the command line that are to count."""
+    """The format of a file. given: the command-line options to take into account."""
     named = [form for form in formats if content.extension in form.endings]
     able = [form for form in named or formats if given <= form.options] or named or formats
     return next((form for form in able[:-1] if form.looks_like(content)), able[-1])
 
 
 def _taken(given: dict[str, Any], form: Format, source: str) -> dict[str, Any]:
-    """The options that a format takes. Raises UsageError for one of the command line that it does not."""
+    """The options that a format takes. Raises UsageError for a command-line option that it does not take."""
     for name in given.keys() & _USES.keys() - form.options:
         use, hint = _USES[name]
         raise UsageError(f"--{name} is for {use}; this is {form.name}", where=source, hint=hint)

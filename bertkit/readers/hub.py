@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, or a copy of one in a folder, through the datasets library."""
+"""Data sets on the Hugging Face hub, or copies of them in folders, read with the datasets library."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LOCAL_HINT = "give a folder that holds the data set: --data DIR"
 def read_hub(path: str, name: str | None = None, *, split: str, revision: str | None = None) -> Examples:
     """The rows of one split of a data set.
 
-    path: a hub id such as "nyu-mll/glue", or a folder: a copy of such a set (parquet), what save_to_disk wrote, or text
-    files named after their splits, which `read_file` reads. name: the configuration. A class stays the number it is;
-    `label_names` has the names. Without a network, sets in the cache of datasets are read from there. Raises DataError, or
-    MachineError where the hub cannot be reached.
+    path: a hub id such as "nyu-mll/glue", or a folder: a copy of such a set (parquet), the output of save_to_disk, or text
+    files named after their splits, which `read_file` reads. name: the configuration. Classes stay numbers; `label_names` has
+    their names. Without a network, sets are read from the cache of datasets. Raises DataError, or MachineError if the hub
+    cannot be reached.
     """
     folder = Path(path).expanduser()
     if folder.is_dir():
@@ -73,7 +73,7 @@ def _read_folder(folder: Path, name: str | None, split: str) -> Examples:
 
 @lru_cache  # once per data set, not per split
 def _is_reachable(path: str, revision: str | None) -> bool:
-    """Whether the hub answers soon, where datasets would retry for 24 s. Raises DataError where it has no such set."""
+    """Whether the hub answers soon; datasets would retry for 24 s. Raises DataError if it has no such data set."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -101,7 +101,7 @@ def _is_reachable(path: str, revision: str | None) -> bool:
 
 @contextmanager
 def _datasets(path: str, name: str | None, split: str, *, offline: bool) -> Iterator[None]:
-    """datasets without progress bars, warnings and, where there is none, a network; its errors as ours."""
+    """Use datasets without progress bars, warnings and, if offline, without a network; its errors become ours."""
     import datasets
     import huggingface_hub
 
@@ -124,7 +124,7 @@ def _datasets(path: str, name: str | None, split: str, *, offline: bool) -> Iter
 
 
 def _explain(error: Exception, path: str, name: str | None, split: str, offline: bool) -> UserError:
-    """An error of datasets as one line. Only the text of its errors tells their reasons."""
+    """An error of datasets as one line. The reason can only be found in the text of the error."""
     text = str(error)
     quoted = [name for names in re.findall(r"\[(.*?)\]", text.replace("\n", " ")) for name in re.findall(r"'([^']*)'", names)]
     if "Unknown split" in text:

@@ -31,7 +31,7 @@ def broken_json(error: Exception, text: str, where: str, hint: str) -> DataError
     """An error of the json module, for a user."""
     if not isinstance(error, json.JSONDecodeError):
         return DataError(f"cannot read the JSON: {error}", where=where)
-    what = f"{error.msg.removesuffix(' at')} at character {error.colno}"  # of some the library says "at" itself
+    what = f"{error.msg.removesuffix(' at')} at character {error.colno}"  # some messages of the library already end in "at"
     if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
         hint = f"{hint}; is the file cut off? copy or download it again"
         return DataError(f"the JSON ends too early: {what}", where=where, hint=hint)

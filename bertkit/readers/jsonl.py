@@ -23,7 +23,7 @@ from bertkit.readers.json_text import broken_json, check_characters, kind_of, lo
 Block = tuple[Sequence[int | str], list[dict[str, Any]], str]  # the place of each object; the objects; their escaped text
 AsRow = Callable[[Any, str], dict[str, Any]]  # from a value and its place
 
-_MOST_CELLS = 4 * 10**6  # that a table of rows with different keys may have
+_MOST_CELLS = 4 * 10**6  # maximum number of cells in a table of rows with different keys
 _HINT = "expected one object per line, or one list of objects"
 _MANY = 10  # lists or objects in a list: more than a single row holds
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -35,9 +35,9 @@ def parse_jsonl(
 ) -> Iterator[Examples]:
     """The objects of a file as rows. A block's columns are the keys that any of its rows has; a row without one holds None.
 
-    rows: where the list of them stands in the file's one object, as keys with dots between. columns: the names of the values of
-    rows that are lists. keep_broken: what cannot be such a row has None in every column. Raises DataError, with file and line,
-    for what is not JSON or not such a row.
+    rows: the path to the list of rows in the file's one object, as keys joined by dots. columns: names for the values of rows
+    that are lists. keep_broken: anything that cannot be such a row becomes None in every column. Raises DataError, with file
+    and line, for anything that is not JSON or not such a row.
     """
     source = content.source
     as_row: AsRow = partial(_as_row, columns=columns)
@@ -77,7 +77,7 @@ def parse_jsonl(
 def objects_of(
     content: Content, lines: Iterable[tuple[int, str]], faults: Faults
 ) -> Iterator[tuple[int | str, dict[str, Any]]]:
-    """Each object of a file with its place: of its one list, or else of these numbered lines. Others are given to `faults`."""
+    """Each object in a file with its place, from its single list or else these numbered lines. `faults` gets the others."""
     if is_one_object(content):
         raise DataError("the file is one JSON object", where=content.source, hint=_HINT)
     if is_one_list(content):
@@ -110,7 +110,7 @@ def _of_line(as_row: AsRow, line: str, where: str) -> dict[str, Any]:
 
 
 def _or_nothing(read: AsRow, value: Any, where: str) -> dict[str, Any]:
-    """What `read` makes of a value; an empty row of one that it refuses."""
+    """The row that `read` returns for a value; an empty row if it refuses the value."""
     try:
         return read(value, where)
     except DataError:
@@ -152,7 +152,7 @@ def _names_for(row: list[Any]) -> str:
     return "text,label" if len(row) == 2 else ",".join(f"name{number}" for number in range(1, len(row) + 1))
 
 
-# --- one object a line -----------------------------------------------------------------------------------------------------
+# --- one object per line ---------------------------------------------------------------------------------------------------
 
 
 def _by_line(content: Content, of_line: AsRow) -> Iterator[Block]:
@@ -168,7 +168,7 @@ def _by_line(content: Content, of_line: AsRow) -> Iterator[Block]:
 
 
 def _refuse_document(blocks: Iterator[Block], content: Content) -> Iterator[Block]:
-    """The blocks of a file by line. Raises DataError if the file is rather one object with rows inside."""
+    """The blocks of a file read by line. Raises DataError if the file is actually one object with rows inside."""
     text = content.beginning.strip()
     if is_one_object(content):
         whole = content.text()
@@ -187,7 +187,7 @@ def _refuse_document(blocks: Iterator[Block], content: Content) -> Iterator[Bloc
 
 
 def is_one_object(content: Content) -> bool:
-    """Whether a file is one object over several lines."""
+    """Whether a file is a single object that spans several lines."""
     text = content.beginning.strip()
     return "\n" in text and text.startswith("{") and _ends_early(content.first_line)
 
@@ -197,7 +197,7 @@ def _names(row: Any) -> Iterable[str]:
 
 
 def _ends_early(line: str) -> bool:
-    """Whether a line is the beginning of a JSON value that goes on below."""
+    """Whether a line is the beginning of a JSON value that continues on later lines."""
     try:
         json.loads(line)
     except json.JSONDecodeError as error:
@@ -211,7 +211,7 @@ def _ends_early(line: str) -> bool:
 
 
 def is_one_list(content: Content) -> bool:
-    """Whether a file is one list of rows; lists that are rows themselves stand one a line, or begin with a text."""
+    """Whether a file is one list of rows; lists that are themselves rows are one per line, or begin with a text."""
     if not re.match(r'\s*\[(?!\s*")', content.beginning):
         return False
     try:
@@ -223,9 +223,9 @@ def is_one_list(content: Content) -> bool:
 
 
 def _list(text: str, source: str, position: int, as_row: AsRow, *, inside: bool = False) -> Iterator[Block]:
-    """The rows of the list at a position, one block; read one by one, for json.loads does not tell their lines.
+    """The rows of the list at a position, one block; read one by one, because json.loads does not tell their lines.
 
-    inside: whether more may follow the list. A row's place is its line; where several begin on one line also its number in
+    inside: whether more may follow the list. A row's place is its line and, if several rows begin on one line, its number in
     the list, from 0: 1[7].
     """
     text = text.rstrip(" \t\r\n")
@@ -280,7 +280,7 @@ def _find(text: str, path: str, source: str) -> int:
 
 
 def _keys(value: Any, path: str) -> tuple[str, ...]:
-    """The keys, one inside the other, that a path names, some of which may have dots themselves; none where they are not."""
+    """The nested keys that a path names, which may themselves contain dots; empty if they do not exist."""
     if not isinstance(value, dict):
         return ()
     if path in value:
@@ -292,7 +292,7 @@ def _keys(value: Any, path: str) -> tuple[str, ...]:
 
 
 def _no_rows(document: Any, source: str, what: str = "the file is one JSON object; expected rows") -> DataError:
-    """The error for a document, with the lists inside that could be the rows."""
+    """The error for a document, naming the lists inside that could be the rows."""
     found = dict(_lists_in(document))
     if not found:
         return DataError(what, where=source, hint=_HINT)

@@ -1,7 +1,7 @@
-"""Label Studio's JSON export: a list of tasks, each with its text and what annotators marked in it: spans, or classes.
+"""Label Studio's JSON export: a list of tasks, each with its text and its annotations: spans, or classes.
 
-Offsets count characters: https://github.com/HumanSignal/label-studio, web/libs/editor/src/utils/selection-tools.js. Versions
-before that counted UTF-16 units (its issue 1347); the text that a span repeats tells which.
+Offsets count characters: https://github.com/HumanSignal/label-studio, web/libs/editor/src/utils/selection-tools.js. Earlier
+versions counted UTF-16 units (its issue 1347); the text that a span repeats tells which.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def looks_like_label_studio(content: Content) -> bool:
 
 
 def parse_label_studio(content: Content, *, labelled: bool = True) -> Iterator[Examples]:
-    """A row each task: `text`, what else its data has, `entities`, a list of {start, end, text, labels}, and `label`, a list of
-    classes, where any task has one. Both are None of a task without annotations.
+    """One row per task: `text`, the rest of its data, `entities`, a list of {start, end, text, labels}, and `label`, a list of
+    classes, if any task has one. Both are None for a task without annotations.
 
-    Of several annotations of a task the one marked as ground truth counts, else the first; tasks that annotators skipped are
-    left out; a remark counts both. labelled: whether annotations are read; else every task is a row, with its `id`. Raises
-    DataError, with file and line, for what is no task.
+    If a task has several annotations, the one marked as ground truth counts, else the first; tasks that annotators skipped are
+    left out; a remark counts both. labelled: whether to read annotations; otherwise every task is a row, with its `id`. Raises
+    DataError, with file and line, for anything that is not a task.
     """
     for block in parse_jsonl(content):
         if not labelled:
@@ -100,7 +100,7 @@ def _list(value: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _text_of(data: Any, where: str) -> tuple[str, dict[str, Any]]:
-    """The text of a task, `text`, else its only value that is text; and what else its data has."""
+    """The text of a task, under `text` or its only value that is text; and the rest of its data."""
     data = data if isinstance(data, dict) else {}
     texts = {name: value for name, value in data.items() if isinstance(value, str)}
     if "text" not in texts and len(texts) != 1:
@@ -124,7 +124,7 @@ def _choices(value: dict[str, Any], where: str) -> list[str]:
 
 
 def _entity(value: dict[str, Any], text: str) -> dict[str, Any]:
-    """A span in characters, which it counts itself unless only UTF-16 units give the text that it repeats."""
+    """A span with offsets in characters; converted only if the text that it repeats fits only UTF-16 units."""
     span = {name: each for name, each in value.items() if name in ("start", "end", "text", "labels")}
     match span:
         case {"start": int(start), "end": int(end), "text": str(said)}:

@@ -64,7 +64,7 @@ def _find(folder: Path, name: str) -> Path | None:
 
 
 def _check_rows(one: Path, other: Path, lines: dict[Path, list[str]]) -> None:
-    """Raise DataError, with the first row that only one of the files has, where they have different numbers of rows."""
+    """Raise DataError, with the first row that only one file has, if the files have different numbers of rows."""
     long, short = sorted((one, other), key=lambda path: -len(lines[path]))
     if len(lines[long]) > len(lines[short]):
         what = f"{one.name} has {len(lines[one])} rows and {other.name} {len(lines[other])}; expected the same number"

@@ -16,11 +16,11 @@ from bertkit.readers.jsonl import parse_jsonl
 
 _ANSWERS = ("accept", "reject", "ignore")
 _NAMES = {"spans": "entities", "accept": "label"}  # Prodigy's columns by ours
-_OF_THE_TASK = {"answer", "tokens", "options", "config", "meta"}  # what else a task has, beside names with _
+_OF_THE_TASK = {"answer", "tokens", "options", "config", "meta"}  # other keys of a task, besides names with _
 
 
 def looks_like_prodigy(content: Content) -> bool:
-    """Whether a file begins with a task that has an answer, and what Prodigy alone writes beside it."""
+    """Whether a file begins with a task that has an answer and other keys that only Prodigy writes."""
     marks = (
         rf'"answer"\s*:\s*"({"|".join(_ANSWERS)})"',
         r'"_(input_hash|task_hash|session_id|view_id)"|"(spans|options|accept)"\s*:',
@@ -29,10 +29,10 @@ def looks_like_prodigy(content: Content) -> bool:
 
 
 def parse_prodigy(content: Content, *, keep_broken: bool = False, labelled: bool = True) -> Iterator[Examples]:
-    """A row each task that was accepted: its text, its spans as `entities`, its classes as `label`, and other columns.
+    """One row per accepted task: its text, its spans as `entities`, its classes as `label`, and other columns.
 
-    A note counts the tasks that were rejected or ignored. labelled: whether answers are read; else every task is a row. Raises
-    DataError for another answer, with file and line.
+    A note counts the tasks that were rejected or ignored. labelled: whether to read answers; otherwise every task is a row.
+    Raises DataError, with file and line, for any other answer.
     """
     left = 0
     last: Examples | None = None  # its note counts those of all blocks
@@ -47,7 +47,7 @@ def parse_prodigy(content: Content, *, keep_broken: bool = False, labelled: bool
 
 
 def _tasks(block: Examples, *, labelled: bool) -> Examples:
-    """The rows of a block of tasks, labelled: of those that were accepted; those that are broken are kept."""
+    """The rows of a block of tasks. labelled: only accepted ones, and broken ones, which are always kept."""
     answers = block.columns.get("answer") or [None] * len(block)
     broken = [all(values[row] is None for values in block.columns.values()) for row in range(len(block))]
     for row, answer in enumerate(answers):

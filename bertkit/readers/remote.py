@@ -1,6 +1,6 @@
-"""Files named by a URL, as s3://bucket/rows.csv, through fsspec: which there are, how old they are, and their bytes.
+"""Files given by URL, such as s3://bucket/rows.csv, read with fsspec: finding them, their versions and their bytes.
 
-fsspec is imported where it is needed. The package of a protocol, such as s3fs, is the user's.
+fsspec is imported when needed. The user must install a protocol's package, such as s3fs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bertkit.errors import DataError, MachineError, UsageError, UserError
 _URL = re.compile(r"[A-Za-z][\w+.:-]+://")
 _MAGIC = frozenset("*?[")
 _CACHE = "simplecache"  # fsspec's own: a copy on disk while the command runs
-# What tells a file from an earlier one of its name, as the protocols call it: hashes of the content before times.
+# Keys of a file's version in the various protocols; hashes of the content come before times.
 _VERSIONS = (
     *("ETag", "etag", "generation", "md5Hash", "content_md5", "Content-MD5", "md5", "blob_id", "oid", "sha", "hex"),
     *("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modify", "modified", "created"),
@@ -29,7 +29,7 @@ _BLOCK = 2**16  # bytes asked of fsspec at once, which itself reads ahead
 
 
 class RemoteFile(NamedTuple):
-    """size: in bytes; 0 if unknown. version: another one once the content has changed; "" if the protocol tells none."""
+    """size: in bytes; 0 if unknown. version: changes when the content does; "" if the protocol has none."""
 
     url: str
     size: int
@@ -37,7 +37,7 @@ class RemoteFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What a URL names: one file, or the files that match a pattern, or all those below a folder, by their paths."""
+    """The files that a URL names: one file, those that match a pattern, or all below a folder, sorted by path."""
 
     files: list[RemoteFile]
     is_folder: bool = False
@@ -49,25 +49,25 @@ def is_url(name: str | Path) -> bool:
 
 
 def path_of(name: str) -> Path:
-    """The path of a local file, also of one that a file:// URL names; of another URL one that nothing has."""
+    """The path of a local file, also for a file:// URL; for other URLs, a path that does not exist."""
     return Path(re.sub(r"^(file|local)://", "", name))
 
 
 def without_query(name: str) -> str:
-    """A name without what follows the path in a URL of the web: ?download=true."""
+    """A name without the query of a web URL, such as ?download=true."""
     is_web = name.removeprefix(f"{_CACHE}::").startswith(("http://", "https://"))
     return re.split("[?#]", name, maxsplit=1)[0] if is_web else name
 
 
 def file_name(name: str) -> str:
-    """The last part of a path or URL, without what follows the path of a URL: it may hold a token."""
+    """The last part of a path or URL, without the query, which may contain a token."""
     path = re.split("[?#]", name, maxsplit=1)[0] if is_url(name) else name
     return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 
 def look_up(url: str) -> Listing:
-    """The files that a URL names; none where nothing matches a pattern. Raises DataError for one that is missing, and as
-    `open_url` does.
+    """The files that a URL names; none if nothing matches a pattern. Raises DataError for a missing file, and the errors of
+    `open_url`.
     """
     with _explained(url):
         system, path = _system(url)
@@ -77,7 +77,7 @@ def look_up(url: str) -> Listing:
             if not _MAGIC & set(without_query(url)):
                 raise
             found = system.glob(path, detail=True)
-            hidden = "/." in path  # which a pattern of the shell finds only where it says so
+            hidden = "/." in path  # as in a shell, hidden files need an explicit pattern
             files = _files(url, path, {name: info for name, info in found.items() if hidden or "/." not in name})
             return Listing(sorted(files))
         if named["type"] == "directory":
@@ -88,14 +88,14 @@ def look_up(url: str) -> Listing:
 
 
 def _answered(system: Any, path: str) -> Mapping[str, Any]:
-    """What a web server says of a file; nothing where it answers to that question alone with an error."""
+    """A web server's information on a file; empty if it answers only this request with an error."""
     with suppress(Exception):
         return system.info(path)
     return {}
 
 
 def _refuse_web_page(url: str, info: Mapping[str, Any]) -> None:
-    """Raise DataError where a server shows a page, as of a folder or a login, in place of data."""
+    """Raise DataError if a server sends a page, such as a folder listing or a login, instead of data."""
     is_page = str(info.get("mimetype", "")) in ("text/html", "application/xhtml+xml")
     if is_page and not without_query(url).endswith((".html", ".htm", ".xhtml")):
         hint = "name the files themselves; if the page is the data, its name must end in .html"
@@ -103,17 +103,17 @@ def _refuse_web_page(url: str, info: Mapping[str, Any]) -> None:
 
 
 def _system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path there. Raises UsageError for a chain of protocols, but for a cache before one."""
+    """The file system of a URL, and the path in it. Raises UsageError for chained protocols, except a cache before one."""
     from fsspec.core import url_to_fs
 
-    if (chained := url.rpartition("::")[0]) not in ("", _CACHE):  # a run.json of others may name it, and some run templates
+    if (chained := url.rpartition("::")[0]) not in ("", _CACHE):  # others' run.json may have it; some run templates
         what = f"the URL is chained with {chained}::; expected one protocol, or {_CACHE}:: and one"
         raise UsageError(what, where=url, hint="name the file itself, or copy it here")
     return url_to_fs(url)
 
 
 def _files(url: str, path: str, found: Mapping[str, Any]) -> list[RemoteFile]:
-    """The files among what a file system finds, under names that begin as the URL does. path: of the URL in that system."""
+    """The files that a file system has found, under names that begin like the URL. path: of the URL in that system."""
     url = url.rstrip("/")
     same = sum(1 for _ in takewhile(lambda ends: ends[0] == ends[1], zip(reversed(url), reversed(path))))
     begin, own = url[: len(url) - same], path[: len(path) - same]  # of abfs://c@account/a and c/a: abfs://c@account and c
@@ -126,16 +126,16 @@ def _file(url: str, info: Mapping[str, Any]) -> RemoteFile:
 
 
 def open_url(url: str) -> io.BufferedReader[Any]:
-    """The bytes of a file, of which a few megabytes at a time are in memory; `raw` has its `size`.
+    """The bytes of a file, a few megabytes of which are in memory at a time; `raw` has its `size`.
 
     Opening and reading raise DataError for a file that is missing or denied, UsageError for an unknown protocol, MachineError
-    for one whose package is missing, and for a network that fails.
+    if its package is missing or the network fails.
     """
     return io.BufferedReader(_Bytes(url), _BLOCK)
 
 
 class _Bytes(io.RawIOBase):
-    """A file of fsspec as one of Python's. size: in bytes, None if unknown."""
+    """An fsspec file as a Python file. size: in bytes, None if unknown."""
 
     def __init__(self, url: str) -> None:
         self.name = url
@@ -178,7 +178,7 @@ class _Bytes(io.RawIOBase):
 
 @contextmanager
 def _explained(url: str) -> Iterator[None]:
-    """Raise an error of ours for any that a protocol has; only fsspec is called here."""
+    """Convert any error of a protocol to one of ours; only fsspec may be called inside."""
     try:
         yield
     except (UserError, MemoryError):

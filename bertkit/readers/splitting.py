@@ -1,4 +1,4 @@
-"""A part of the rows held out for evaluation, by share or by fold: stratified by label, with no text on both sides."""
+"""Holding out rows for evaluation, by share or by fold: stratified by label, with no text on both sides."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bertkit.readers import Examples
 
 
 class Fold(NamedTuple):
-    """One of `of` parts of the rows, `number` counting from 1; together the folds are all rows, each in one."""
+    """Part `number` (from 1) of `of` parts of the rows; every row is in exactly one fold."""
 
     number: int
     of: int
 
 
 def parse_held_out(value: str) -> float | Fold | None:
-    """0.1 for "10%", Fold(1, 5) for "1/5"; None for what is neither. Raises UsageError for a share or fold that cannot be."""
+    """0.1 for "10%", Fold(1, 5) for "1/5"; None for anything else. Raises UsageError for an impossible share or fold."""
     match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", value)
     if not match:
         return parse_fraction(value)
@@ -35,7 +35,7 @@ def parse_held_out(value: str) -> float | Fold | None:
 
 
 def parse_fraction(value: str) -> float | None:
-    """0.1 for "10%"; None for what is not a percentage. Raises UsageError unless it is above 0% and below 100%."""
+    """0.1 for "10%"; None if it is not a percentage. Raises UsageError unless it is above 0% and below 100%."""
     match = re.fullmatch(r"\s*([-+]?\d*\.?\d+)\s*%\s*", value)
     if not match:
         return None
@@ -48,14 +48,15 @@ def parse_fraction(value: str) -> float | None:
 def split_examples(
     examples: Examples, held_out: float | Fold, *, seed: int, labels: Sequence[Sequence[Hashable]] | None, text: tuple[str, ...]
 ) -> tuple[Examples, Examples]:
-    """The rows as (kept, held out), about that share of them, and of each label's, held out, or that fold; order is kept.
+    """Split rows into (kept, held out), where held out is about this share of all rows and of each label's, or this fold. Order
+    is preserved.
 
-    labels: those of each row, one or several, the first of which counts for the share; None to ignore labels.
+    labels: one or several per row, the first of which counts for the share; None to ignore labels.
 
     Rows whose columns `text` differ only in case and white space stay together. A label with two or more texts is on both
-    sides, beyond the share if need be, unless texts of several labels prevent it; one with a single text is kept. The seed
-    and the texts alone decide what is held out, so rows added later move few others; folds are dealt anew. Raises DataError
-    where nothing can be held out.
+    sides, beyond the share if needed, unless texts with several labels prevent it; a single text is kept. Only the seed and the
+    texts decide what is held out, so adding rows moves few others; but folds change completely. Raises DataError if nothing can
+    be held out.
     """
     keys = zip(*(map(_alike, examples.columns[name]) for name in text), strict=True)
     labels = [row_labels or (None,) for row_labels in labels or [()] * len(examples)]
@@ -90,7 +91,7 @@ def split_examples(
 
 
 def why_another_share(share: float, kept: Sequence[Sequence[Hashable]], held: Sequence[Sequence[Hashable]]) -> str:
-    """Why `split_examples` held out another share than this. kept, held: the labels of each row on either side."""
+    """Why `split_examples` held out a different share than this. kept, held: the labels of each row on either side."""
     taken = Counter(labels[0] if labels else None for labels in held)
     rows = taken + Counter(labels[0] if labels else None for labels in kept)
     excess = taken.total() - share * rows.total()
@@ -101,7 +102,7 @@ def why_another_share(share: float, kept: Sequence[Sequence[Hashable]], held: Se
 
 
 def _hold_fold(labels: list[tuple], fold: Fold) -> list[bool]:
-    """For each group of rows whether it is in the fold: dealt out in turn, label by label."""
+    """For each group of rows, whether it is in the fold; groups are dealt out in rotation, label by label."""
     names = [str(of_group[0]) for of_group in labels]
     number = {name: number for number, name in enumerate(sorted(set(names)))}
     order = np.argsort([number[name] for name in names], kind="stable")
@@ -111,7 +112,7 @@ def _hold_fold(labels: list[tuple], fold: Fold) -> list[bool]:
 
 
 def _hold_out(sizes: list[int], labels: list[tuple], fraction: float) -> list[bool]:
-    """For each group of so many rows whether it is held out. labels: those of each group's rows, the first row's first."""
+    """For each group of rows, given by size, whether it is held out. labels: of each group's rows, the first row's first."""
     held = [False] * len(sizes)
     of_label: dict[object, array[int]] = defaultdict(partial(array, "q"))
     strata: dict[object, array[int]] = defaultdict(partial(array, "q"))

@@ -15,12 +15,12 @@ _HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each
 
 
 def parse_squad(content: Content) -> Iterator[Examples]:
-    """The questions of a file, one block, as columns id, title, context, question and answers, as the hub's `squad` has them.
+    """The questions of a file, one block, with the columns of the hub's `squad`: id, title, context, question and answers.
 
-    answers: a dict of two lists, `text` and `answer_start`, both empty where the question is impossible, with a warning if it
-    has answers; no such column where no question has answers (a test set). is_impossible: only if the file has it. `lines` are
-    the ids. An answer need not stand at its answer_start: in CMRC 2018 some do not. Raises DataError, with the place in the
-    JSON, for what is not of this form, and for an id that two questions share.
+    answers: a dict of two lists, `text` and `answer_start`, both empty if the question is impossible, with a warning if it has
+    answers; without this column if no question has answers (a test set). is_impossible: only if the file has it. `lines` are
+    the ids. An answer need not be at its answer_start: in CMRC 2018 some are not. Raises DataError, with the place in the JSON,
+    for anything not of this form, and for an id that two questions share.
     """
     source, text = content.source, content.text()
     rows = _questions(load_json(text, source, _HINT), source)
@@ -117,7 +117,7 @@ def _answer(answer: Any, place: str, source: str) -> tuple[str, int]:
 
 
 def _take(parent: dict[str, Any], name: str, kind: type, place: str, source: str) -> Any:
-    """A field, which must be there and of that kind."""
+    """A field, which must exist and be of this type."""
     if name not in parent:
         raise _lacks(place, name, source)
     return _of(parent[name], kind, f"{place}.{name}".lstrip("."), source)

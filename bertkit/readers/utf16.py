@@ -1,4 +1,4 @@
-"""Offsets in a text as JavaScript counts them, in UTF-16 code units: an emoji is two, where Python counts one character."""
+"""Offsets in a text in UTF-16 code units, as JavaScript counts them: an emoji is two units, but one character in Python."""
 
 from __future__ import annotations
 

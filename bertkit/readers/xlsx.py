@@ -95,12 +95,12 @@ def _hint(row: list[str], width: int) -> str:
 
 @contextmanager
 def _quiet(source: str) -> Iterator[None]:
-    """openpyxl without warnings of styles and extensions, which hold no text. Raises DataError in place of its errors."""
+    """Use openpyxl without warnings about styles and extensions, which hold no text. Its errors become DataError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             yield
-        except Exception as error:  # of zipfile, XML and openpyxl, which document none
+        except Exception as error:  # from zipfile, XML or openpyxl, which do not document theirs
             hint = "is it damaged, password-protected, or from an older Excel? save it as .xlsx again"
             what = f"cannot read the workbook: {' '.join(str(error).split())}"
             raise DataError(what, where=source, hint=hint) from None

@@ -1,4 +1,4 @@
-"""Unpack zstd with the zstandard package; Python's own library has it only from 3.14 on."""
+"""Unpack zstd with the zstandard package; Python's standard library has it only since 3.14."""
 
 from __future__ import annotations
 

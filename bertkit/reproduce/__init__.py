@@ -1,1 +1,1 @@
-"""The papers' tables as commands: what each pre-trains, fine-tunes and evaluates, run by bertkit's own commands."""
+"""The papers' tables as commands, which pre-train, fine-tune and evaluate with bertkit's own commands."""

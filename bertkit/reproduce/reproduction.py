@@ -31,8 +31,9 @@ def reproduce(
 ) -> None:
     """Make the runs of a table in output_dir/runs, and write its page into output_dir.
 
-    The same command, also at the same time, takes part. seeds: of fine-tuning. data: the folder of the data sets that a scale
-    reads. dry_run: only show what there is to do. Raises UsageError, UserError for a run that fails, and Stopped.
+    The same command, started again or at the same time, shares the work. seeds: for fine-tuning. data: the folder of the data
+    sets that a scale reads. dry_run: only show what there is to do. Raises UsageError, UserError for a run that fails, and
+    Stopped.
     """
     if os.environ.get("WORLD_SIZE", "1") != "1":
         what = "reproduce makes each run in one process, but was launched as several"
@@ -70,7 +71,7 @@ def _runs_of(cells: Sequence[Cell]) -> list[Run]:
 
 
 def _check_data(scale: Scale, data: Path | None) -> None:
-    """Raise UsageError where --data is missing, superfluous, or no folder."""
+    """Raise UsageError if --data is missing, superfluous, or not a folder."""
     reads = any("{data}" in step.words for step in scale.steps.values())
     if reads and data is None:
         what = f"--scale {scale.name} reads data sets from a folder, but --data is missing"
@@ -82,14 +83,14 @@ def _check_data(scale: Scale, data: Path | None) -> None:
 
 
 def _check_files(runs: Sequence[Run], data: Path) -> None:
-    """Raise UsageError for files that runs read and the folder of --data lacks."""
+    """Raise UsageError for files that runs read but the folder of --data lacks."""
     words = dict.fromkeys(word for run in runs for word in run.words if word.startswith(f"{data}/"))
     if missing := [word.removeprefix(f"{data}/") for word in words if not Path(word).exists()]:
         raise UsageError(f"--data lacks {listed(missing)}", where=str(data), hint="put the published data sets there")
 
 
 def _plan(table: PaperTable, runs: Sequence[Run], others: Sequence[Run]) -> Report:
-    """What --dry-run shows. others: the runs of the other tables."""
+    """The report of --dry-run. others: the runs of the other tables."""
     elsewhere = {run.folder for run in others}
     done = {run.folder for run in runs if run.finished}
     rows: list[list[object]] = []

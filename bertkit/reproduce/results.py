@@ -1,4 +1,4 @@
-"""What the runs of a table have found: its figures beside the published ones, its claims, and the page of both."""
+"""The results of a table's runs: its figures next to the published ones, its claims, and a page with both."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 
 
 def describe(table: PaperTable, cells: Sequence[Cell]) -> dict[str, Any]:
-    """What TABLE.json has, of runs that are all finished."""
+    """The content of TABLE.json; all runs must be finished."""
     described = []
     for row in table.rows:
         own = [cell for cell in cells if cell.row == row]
@@ -56,7 +56,7 @@ def describe(table: PaperTable, cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _describe(row: Row, task: str, score: str, each: Sequence[float | None], runs: Sequence[Run]) -> dict[str, Any]:
-    """One figure. each: by seed. runs: that it is made of."""
+    """One figure. each: its values, by seed. runs: the runs that it comes from."""
     trained = runs[0].needs[-1] if runs[0].words[0] == "eval" else runs[0]
     found, (start, tokens) = summarize(each), _origin(trained)
     return {
@@ -76,7 +76,7 @@ def _describe(row: Row, task: str, score: str, each: Sequence[float | None], run
 
 
 def _origin(run: Run) -> tuple[str, int | None]:
-    """The checkpoint that a run starts from, and how many tokens, at most, it has been pre-trained on; None where unknown."""
+    """The checkpoint that a run starts from, and the maximum number of tokens it was pre-trained on, None if unknown."""
     start = run.words[run.words.index("--model") + 1] if "--model" in run.words else "fresh weights"
     pretrained = next((each for each in all_of([run]) if each.words[0] == "pretrain"), None)
     if pretrained is None:
@@ -87,7 +87,7 @@ def _origin(run: Run) -> tuple[str, int | None]:
 
 
 def _judge(table: PaperTable, cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """Each claim with its paired interval: over rows and seeds where runs are fine-tuned, else over seeds."""
+    """Each claim with its paired interval: over rows and seeds for fine-tuned runs, else over seeds."""
     judged = []
     for column in table.columns:
         claims = [claim for claim in table.claims if claim.column == column.name]
@@ -158,7 +158,7 @@ def report_table(found: Mapping[str, Any]) -> Report:
 
 
 def write_page(found: Mapping[str, Any], folder: Path) -> Report:
-    """Write TABLE.md, TABLE.json and, where the packages of the extra `report` are there, TABLE.html."""
+    """Write TABLE.md, TABLE.json and, if the packages of the extra `report` are installed, TABLE.html."""
     report, name = report_table(found), found["table"]
     files = {f"{name}.md": _markdown(report), f"{name}.json": json_text(found)}
     try:

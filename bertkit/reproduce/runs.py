@@ -28,7 +28,7 @@ from bertkit.tasks.sources import recipe_folder
 
 Main = Callable[[Sequence[str]], int]  # runs a command and returns its exit code
 
-_SECONDS_BETWEEN_LOOKS = 2.0  # at what other processes have finished
+_SECONDS_BETWEEN_LOOKS = 2.0  # between checks of what other processes have finished
 _SIGNALS = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))  # exit codes
 
 
@@ -44,7 +44,7 @@ class Run:
 
     @property
     def output(self) -> Path:
-        """What its command writes, for the words of others."""
+        """The folder or file that its command writes, for the commands of other runs."""
         return self.folder / "output"
 
     @property
@@ -61,14 +61,14 @@ class Run:
         return bool(self.record.get("finished"))
 
     def with_needs(self) -> Iterator[Run]:
-        """All that it needs, before what needs it; some twice."""
+        """This run and all runs it needs, each after its own needs; some may occur twice."""
         for need in self.needs:
             yield from need.with_needs()
         yield self
 
 
 class _Placeholders:
-    """What stands for the {placeholders} of a step's words: values, which may have some too, and the folders of other steps."""
+    """Values for the {placeholders} in a step's words: values, which may have placeholders too, and folders of other steps."""
 
     def __init__(self, table: PaperTable, values: Mapping[str, str], folder: Path) -> None:
         self.table, self.values, self.folder = table, values, folder
@@ -91,7 +91,7 @@ def _run_of(name: str, table: PaperTable, values: Mapping[str, str], folder: Pat
 
 
 def runs_of_cell(table: PaperTable, row: Row, column: Column, *, seeds: int, folder: Path, data: Path | None) -> list[Run]:
-    """The runs of the seeds 1 to `seeds`, fewer where seeds share one. folder: of all runs. data: the folder of {data}."""
+    """The runs for the seeds 1 to `seeds`, fewer if seeds share a run. folder: of all runs. data: the folder of {data}."""
     folders = {"embedded": recipe_folder() / "data", "here": HERE, **({"data": data.resolve()} if data else {})}
     quoted = {name: shlex.quote(str(path)).replace("{", "{{").replace("}", "}}") for name, path in folders.items()}
     values, runs = {**table.scale.values, **row.values, **quoted}, []
@@ -103,7 +103,7 @@ def runs_of_cell(table: PaperTable, row: Row, column: Column, *, seeds: int, fol
 
 
 def all_of(runs: Iterable[Run]) -> list[Run]:
-    """Each run with what it needs, once, in an order in which needs come first."""
+    """All runs and the runs they need, each once, with needed runs first."""
     return _once(each for run in runs for each in run.with_needs())
 
 
@@ -112,9 +112,9 @@ def _once(runs: Iterable[Run]) -> list[Run]:
 
 
 def pull(runs: Sequence[Run], main: Main) -> None:
-    """Run all that is not finished; what another process is at is waited for.
+    """Run everything that is not finished, and wait for runs in other processes.
 
-    runs: from `all_of`. Raises UserError with the exit code of a command that fails, which has said why, and Stopped.
+    runs: from `all_of`. Raises UserError with the exit code of a command that fails, which has reported why, and Stopped.
     """
     has_waited = False
     while left := [run for run in runs if not run.finished]:
@@ -133,7 +133,7 @@ def pull(runs: Sequence[Run], main: Main) -> None:
 
 @contextmanager
 def _taken(folder: Path) -> Iterator[bool]:
-    """Lock the folder of a run; False where another process has it."""
+    """Lock the folder of a run; False if another process has it."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         try:
@@ -145,7 +145,7 @@ def _taken(folder: Path) -> Iterator[bool]:
 
 
 def _make(run: Run, main: Main) -> None:
-    """Run its command, which goes on where an earlier attempt was stopped, and record it."""
+    """Run its command, which continues where an earlier attempt was stopped, and record it."""
     before, spent = run.record.get("core_seconds", 0.0), _core_seconds()
     printed, code, kind = io.StringIO(), 0, WRITTEN.get(run.words[0])  # eval prints
     if kind is None or not _is_whole(run.output, kind):
@@ -167,13 +167,13 @@ def _make(run: Run, main: Main) -> None:
 
 
 def _is_whole(folder: Path, kind: Kind) -> bool:
-    """Whether a command has ended well there that was not recorded, as after a kill in between."""
+    """Whether a command has finished there without being recorded, as after a kill in between."""
     aside = kind.at_once and any(folder.glob(f"{UNFINISHED}*"))
     return folder.is_dir() and not aside and bool(kind.finished(folder))
 
 
 def _core_seconds() -> float:
-    """The time that the cores have worked for this process and for the ended ones that it began."""
+    """The CPU time of this process and of its ended child processes."""
     return sum(os.times()[:4])
 
 

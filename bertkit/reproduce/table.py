@@ -1,6 +1,6 @@
 """A table at a scale: its rows, columns and claims, read from tables/*.toml, and the steps that make them, from scales/*.toml.
 
-A value of a table's row may be given by scale; a row that lacks one at a scale has no part in it.
+A value in a table's row can depend on the scale; a row that lacks a value at a scale is left out there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCALES = ("smoke", "laptop", "paper")
 
 
 class Step(NamedTuple):
-    """words: of a command, with {placeholders}: values, or other steps, for their folders. minutes, megabytes: as expected."""
+    """words: of a command, with {placeholders} for values, or for the folders of other steps. minutes, megabytes: expected."""
 
     words: str
     minutes: float
@@ -45,7 +45,7 @@ class Column(NamedTuple):
 
 
 class Row(NamedTuple):
-    """values: of placeholders, which win over the scale's. published: figures by column. columns: those it has; None: all."""
+    """values: of placeholders, overriding the scale's. published: figures by column. columns: those it has; None: all."""
 
     name: str
     values: Mapping[str, str]
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """That one row has a higher score than another in a column."""
+    """A claim that one row has a higher score than another in a column."""
 
     says: str
     higher: str
@@ -76,7 +76,7 @@ class PaperTable(NamedTuple):
 
 
 def read_scale(name: str) -> Scale:
-    """Raises UsageError for an unknown one."""
+    """The scale of this name. Raises UsageError for an unknown one."""
     if name not in SCALES:
         raise UsageError(f"--scale is {name!r}; expected {' or '.join(SCALES)}", hint=did_you_mean(name, SCALES))
     read = _read("scales", name)
@@ -84,7 +84,7 @@ def read_scale(name: str) -> Scale:
 
 
 def read_table(name: str, scale: Scale) -> PaperTable:
-    """Raises UsageError for an unknown one, and for one that this scale does not have."""
+    """The table of this name at a scale. Raises UsageError for an unknown one, or one that does not exist at this scale."""
     if name not in TABLES:
         raise UsageError(f"no table {name!r}", hint=did_you_mean(name, TABLES))
     read = _read("tables", name)

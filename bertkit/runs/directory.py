@@ -57,7 +57,7 @@ WRITTEN = {"tokenizer": TOKENIZER, "corpus": CORPUS, "pretrain": RUN, "finetune"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The output folder of a run. resume_from: a checkpoint. unfinished: the run.json of the run to resume."""
+    """The output folder of a run. resume_from: a checkpoint to resume from. unfinished: run.json of the run to resume."""
 
     output: OutputFolder
     resume_from: Path | None = None
@@ -67,9 +67,9 @@ class RunFolder:
     def prepare(
         cls, path: Path, *, resume: str = "auto", overwrite: bool = False, reads: Iterable[str | Path | None] = ()
     ) -> RunFolder:
-        """Decide what to do with an output folder; nothing is changed. resume: auto, never, or the path of a checkpoint.
+        """Decide what to do with an output folder, without changing it. resume: auto, never, or the path of a checkpoint.
 
-        Raises what OutputFolder.prepare does, and UsageError for a checkpoint that is missing or of another run.
+        Raises the errors of OutputFolder.prepare, and UsageError for a checkpoint that is missing or of another run.
         """
         checkpoint = None if resume in ("auto", "never") else Path(resume)
         if checkpoint is not None and not checkpoint.is_dir():
@@ -95,7 +95,7 @@ class RunFolder:
         return cls(output, resume_from, values)
 
     def refuse_other_folders(self, processes: Processes) -> None:
-        """Raise UsageError where processes would begin at different steps, as with a folder on each machine."""
+        """Raise UsageError if processes would begin at different steps, for example because each machine has its own folder."""
         checkpoint = self.resume_from
         manifest = checkpoint / MANIFEST if checkpoint is not None else None
         state = {
@@ -126,7 +126,7 @@ class RunFolder:
 
     @contextmanager
     def open(self, values: dict[str, Any], accelerator: Accelerator) -> Iterator[None]:
-        """Create and lock the output folder, and write run.json; the main process does. Unlocked at the end of the run."""
+        """In the main process, create and lock the output folder, and write run.json. Unlocked at the end of the run."""
         self.refuse_other_settings(values)
         settings = {name: value for part in _EQUAL for name, value in flat(values.get(part), part)}
         settings = {name: value for name, value in settings.items() if not name.endswith((".source", ".name"))}  # paths
@@ -153,11 +153,11 @@ class RunFolder:
             progress.warn(f"{started}: data, their order and masks stay exactly the same; {differs}")
 
     def end(self, values: dict[str, Any], state: TrainState, accelerator: Accelerator, card: Callable[[], str]) -> None:
-        """Write the model card and the final run.json, which makes the run finished; the main process does.
+        """In the main process, write the model card and the final run.json, which marks the run as finished.
 
-        card: completes `values`, the content of run.json, now that the training has ended, and returns the model card.
+        card: completes `values`, the content of run.json, after training, and returns the model card.
         """
-        finish()  # a run on damaged data does not end
+        finish()  # a run on damaged data is never finished
         values |= {
             "status": "finished",
             "seconds": round(state.seconds, 1),
@@ -179,7 +179,7 @@ class RunFolder:
             values["resumed_from"] = str(origin)
         elif self.unfinished is not None and "resumed_from" in self.unfinished:
             values["resumed_from"] = self.unfinished["resumed_from"]
-        has_best = other and origin == newest_checkpoint(origin.parent)  # else training finds the best one's checkpoint
+        has_best = other and origin == newest_checkpoint(origin.parent)  # else training finds the best model's checkpoint
         if has_best:
             verify_best(origin.parent, [file.name for file in origin.iterdir()])
         write_run_file(path, values)
@@ -199,7 +199,7 @@ def replaced(folder: OutputFolder, accelerator: Accelerator) -> Iterator[None]:
 
 
 def _refuse_stateless(checkpoint: Path | None) -> None:
-    """Raise UsageError for a checkpoint of a finished run, which has lost the state of its optimizer."""
+    """Raise UsageError for a checkpoint of a finished run that no longer has the optimizer's state."""
     if checkpoint is not None and (checkpoint / MANIFEST).is_file() and not (checkpoint / TRAINING).is_dir():
         what = "the checkpoint holds no training state; finished fine-tuning runs keep it only with --keep-training-state"
         hint = f"to continue training from its weights, give --model {checkpoint}, another --output-dir, and no --resume"
@@ -207,7 +207,7 @@ def _refuse_stateless(checkpoint: Path | None) -> None:
 
 
 def _copy_best(checkpoint: Path, folder: Path) -> None:
-    """Copy the best model of a checkpoint's run: the files in its root of which the checkpoint has its own."""
+    """Copy the best model of a checkpoint's run: the files in the run's root that the checkpoint has too."""
     for file in checkpoint.iterdir():
         if file.is_file() and file.name != MANIFEST and (root := checkpoint.parent / file.name).is_file():
             shutil.copyfile(root, folder / file.name)
@@ -224,8 +224,8 @@ def scores_table(state: TrainState, published: Mapping[str, float] | None = None
 
 
 def _write_end(folder: Path, texts: dict[str, str]) -> None:
-    """Write what ends a run, and list it in the manifest."""
-    before = Manifest.read(folder) or Manifest.of(folder, _MODEL_FILES)  # a run that an older version began has none
+    """Write the final files of a run, and list them in the manifest."""
+    before = Manifest.read(folder) or Manifest.of(folder, _MODEL_FILES)  # runs begun by older versions have none
     hashes = {name: sha256(text.encode()).hexdigest() for name, text in texts.items()}
     log = Manifest.of(folder, {LOG_FILE}).files
     write_files(folder, {**texts, MANIFEST: Manifest(folder, {**before.files, **hashes, **log}).text})

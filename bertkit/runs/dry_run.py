@@ -1,4 +1,4 @@
-"""What a training would take on this machine, by its first steps."""
+"""Estimates what training would take on this machine, by timing its first steps."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def measure(
     tokens: float,
     parameters: int,
 ) -> dict[str, Any]:
-    """Time the first of `steps`, which train the module, and show what all of them would take; {} but on the main process.
+    """Time the first of `steps`, which train the module, and show what all would take; {} on all but the main process.
 
-    config: with the precision in which to compute. tokens: of the whole training, over all processes. parameters: of the model.
+    config: with the precision to compute in. tokens: of the whole training, over all processes. parameters: of the model.
     """
     with tempfile.TemporaryDirectory() as folder:
         logging = replace(config, logging_steps=1)
@@ -48,7 +48,7 @@ def measure(
         return {}
     tokens_per_second = float(np.median([event["tokens_per_second"] for event in log]))
     memory = peak_memory(accelerator.device)
-    if accelerator.device.type == "cpu":  # what is saved is copied first, in float32
+    if accelerator.device.type == "cpu":  # a checkpoint is first copied, in float32
         copied = sum(p.numel() * (1 + p.requires_grad * len(RULES[config.optimizer].moments)) for p in module.parameters())
         memory += copied * 4 / 2**20
     measured = {

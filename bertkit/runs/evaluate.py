@@ -1,4 +1,4 @@
-"""The predictions of a model for each feature, in order, gathered from all processes; and their scores."""
+"""A model's predictions for each feature, in order, gathered from all processes; and their scores."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, split_by_feature
 
-# Most tokens of a batch on a CPU, so that its cache holds what passes through a layer. MiniLM on two AMD cores, batches side by
-# side, texts/s with 512, 1024 and 2048 tokens: of MRPC 346, 369, 374 in bf16 and 392, 439, 450 in int8; of texts as short as
-# SST-2's 804, 855, 895 and 953, 1089, 1018.
+# The maximum number of tokens in a batch on a CPU, so that the activations of a layer fit into the cache. MiniLM on two AMD
+# cores, batches in parallel, texts/s with 512, 1024 and 2048 tokens: for MRPC 346, 369, 374 in bf16 and 392, 439, 450 in int8;
+# for texts as short as SST-2's 804, 855, 895 and 953, 1089, 1018.
 CPU_TOKENS = 1024
 CONSTANT = "constant_predictions"  # a score of 1, present only if a model predicts the same for every row
 
 
 def batch_tokens(micro_batch_tokens: int, device: torch.device) -> int:
-    """The most tokens that `predict` computes as one batch."""
+    """The maximum number of tokens that `predict` computes as one batch."""
     return min(micro_batch_tokens, CPU_TOKENS) if device.type == "cpu" else micro_batch_tokens
 
 
@@ -51,10 +51,10 @@ def predict(
 ) -> Predictions:
     """Run `model` on this process's share of the features and gather the logits of all processes. bar: advances by features.
 
-    All predictions use it, during training and after.
+    All predictions use this function, during training and after.
     """
     place = {"rank": processes.process_index, "world_size": processes.num_processes}
-    if was_training := model.training:  # to set it takes longer than a short text, and threads share a model
+    if was_training := model.training:  # setting the mode takes longer than a short text, and threads share a model
         model.eval()
     outputs: dict[str, dict[int, NDArray]] = {}
     sums: dict[str, list[float]] = {}
@@ -65,7 +65,7 @@ def predict(
 
     streams = num_streams(processes.device)
     limit = batch_tokens(micro_batch_tokens, processes.device)
-    alike = streams if processes.num_processes == 1 else 1  # whose threads may be more or fewer: all must split alike
+    alike = streams if processes.num_processes == 1 else 1  # several may differ in threads, and all must split alike
     batches = evaluation_batches(features, limit, multiple_of=alike, **place)
     for batch, (loss_sums, logits) in side_by_side(compute, batches, streams):
         for name, rows in logits.items():
@@ -79,7 +79,7 @@ def predict(
         bar.advance(num_seen * processes.num_processes)
     if was_training:
         model.train()
-    manifest.finish()  # nothing is predicted by damaged weights
+    manifest.finish()  # raises if the weights were damaged
     return _gathered(outputs, sums, processes, len(features))
 
 
@@ -119,7 +119,7 @@ class Split:
         """Its entry in run.json: with the sha256 of the features, and of the rows' texts."""
         return {
             "source": self.examples.source,
-            "rows": len(np.unique(self.features.examples)),  # of training those that have something to learn
+            "rows": len(np.unique(self.features.examples)),  # for training, only rows that have something to learn
             "sha256": self.features.fingerprint(),
             "rows_sha256": hash_of_rows(task, self.examples),
         }
@@ -134,8 +134,8 @@ def hash_of_rows(task: Task, examples: Examples) -> str:
 
 
 class Scored(NamedTuple):
-    """scores: every metric as "split/metric". predictions, truth: one per row, by split. objective: the score that selects the
-    best step; higher is better. task: with tuned thresholds.
+    """scores: every metric, as "split/metric". predictions, truth: one per row, by split. objective: the score that selects the
+    best step (higher is better). task: with tuned thresholds.
     """
 
     scores: dict[str, float | None]
@@ -146,8 +146,8 @@ class Scored(NamedTuple):
 
 
 def encode_split(task: Task, split: str, rows: Examples, tokenizer: Tokenizer, *, checked: bool = False) -> Split:
-    """Encode a split's rows; report the length of its sequences and what was truncated or dropped, and remarks and [UNK] unless
-    these were `checked` before.
+    """Encode a split's rows; report the length of its sequences and what was truncated or dropped; also remarks and [UNK],
+    unless the rows were already `checked`.
     """
     examples = task.examples(rows, labelled=True)
     features, counts = task.encode(examples, tokenizer)
@@ -165,12 +165,12 @@ def encode_split(task: Task, split: str, rows: Examples, tokenizer: Tokenizer, *
 def predict_each(
     modules: Sequence[nn.Module], features: Features, micro_batch_tokens: int, processes: Processes, *, bar: Bar = NO_BAR
 ) -> list[Predictions]:
-    """`predict` by each of several modules of the same task, as `Task.decode` takes them; the losses are those of one alone.
+    """`predict` with each of several modules for the same task, as `Task.decode` takes them; only a single one has losses.
 
-    Raises ModelError for outputs that are not numbers, where there is no loss to tell.
+    Raises ModelError for NaN outputs, if no loss would reveal them.
     """
     found = [predict(module, features, micro_batch_tokens, processes, bar=bar) for module in modules]
-    if len(found) == 1 and found[0].losses:  # which tell whether they are numbers
+    if len(found) == 1 and found[0].losses:  # these reveal NaN
         return found
     outputs = [logits for each in found for logits in each.outputs.values()]
     if nan := {number for logits in outputs for number, rows in enumerate(logits) if np.isnan(rows).any()}:
@@ -181,7 +181,7 @@ def predict_each(
 
 
 def check_finite(loss: float, split: str) -> None:
-    """Raise UsageError for a loss that is not finite: the model is useless."""
+    """Raise UsageError for a loss that is not finite, because the model is then useless."""
     if not math.isfinite(loss):
         hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"
         raise UsageError(f"the loss on {split} is {loss}", hint=hint)

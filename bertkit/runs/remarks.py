@@ -1,4 +1,4 @@
-"""What the user is told of rows: remarks of readers and tasks, and counts."""
+"""Reports to the user about rows: remarks of readers and tasks, and counts."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def report_remarks(remarks: Remarks, prefix: str = "") -> None:
 
 
 def tell(rows: int, counts: Iterable[Count]) -> None:
-    """Print how many rows there were, if there is something to tell of them."""
+    """Print the number of rows with their counts, if there is something to report."""
     if words := told(counts):
         progress.note(f"{plural(rows, 'row')}, {', '.join(words)}")

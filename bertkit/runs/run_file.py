@@ -1,4 +1,4 @@
-"""run.json: what a run was made of and what it gave; read, written and compared."""
+"""run.json: the inputs and results of a run; read, written and compared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAY_CHANGE = {
     *("training.save_steps", "training.keep_checkpoints", "training.keep_training_state", "recipe.max_file_size"),
     *("training.activation_checkpointing", "recipe.language"),
 }
-_CONFIG, _SOURCES = "model.config.", "recipe.metric_sources."  # which older versions did not record
+_CONFIG, _SOURCES = "model.config.", "recipe.metric_sources."  # older versions did not record these
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 
 
@@ -72,7 +72,7 @@ def is_run(values: Any) -> bool:
 
 
 def corpora_of(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The "data" entry of the corpora that a pre-training run reads, the last ones where it was continued with others."""
+    """The "data" entry of the corpora that a pre-training run reads; if it was continued with others, of the last ones."""
     return (run.get("continued") or [run])[-1]["data"]
 
 
@@ -90,14 +90,14 @@ def refuse_folder_of_runs(folder: Path) -> None:
         return
     if runs := sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}")):
         what = f"this is a folder of runs, not a model: {listed(runs, 4)}"
-        winners = sorted(path.parent for path in folder.glob(f"best/*/{RUN_FILE}"))  # of tune, whose trials keep no weights
+        winners = sorted(path.parent for path in folder.glob(f"best/*/{RUN_FILE}"))  # from tune, whose trials keep no weights
         raise UsageError(what, where=str(folder), hint=f"choose one of them: {(winners or [folder / runs[0]])[0]}")
 
 
 def is_recipe_of(values: Mapping[str, Any], name: str) -> bool:
-    """Whether a recipe's file is the one that a run was trained with, which may have moved.
+    """Whether a recipe file is the one that a run was trained with, even if it has moved.
 
-    Then its code is used with the data and the options of the run.
+    If so, its code is used with the run's data and options.
     """
     recorded = Path(values["recipe"].get("name") or "")
     if not name.endswith(".py"):
@@ -106,7 +106,7 @@ def is_recipe_of(values: Mapping[str, Any], name: str) -> bool:
 
 
 def read_recipe(values: dict[str, Any], folder: Path, own: Recipe | None = None) -> Recipe:
-    """The recipe and training settings in run.json; own: whose functions it has. Raises UsageError for a pre-training run."""
+    """The recipe and training settings in run.json; own: supplies its functions. Raises UsageError for a pre-training run."""
     if values["recipe"].get("family") == PRETRAINING:
         hint = "it opens in transformers' fill-mask pipeline; fine-tune it: bertkit finetune RECIPE --model FOLDER"
         raise UsageError("this is a pre-training run", where=str(folder), hint=hint)
@@ -117,9 +117,9 @@ def read_recipe(values: dict[str, Any], folder: Path, own: Recipe | None = None)
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The settings that differ between parts of two run.json, in words, except those that may change; "" if none does.
+    """The settings that differ between parts of two run.json, in words, except those that may change; "" if none differ.
 
-    Settings that the older run lacks have their defaults.
+    Settings missing from the older run count as their defaults.
     """
     before, after = ({key: value for name, part in run.items() for key, value in flat(part, name)} for run in (old, new))
     before = {key: default for key, default in default_settings().items() if key in after} | before
@@ -165,7 +165,7 @@ def finished_run(folder: Path, wanted: Mapping[str, Mapping[str, Any]], hint: st
 
 
 def flat(value: Any, key: str) -> list[tuple[str, Any]]:
-    """The values of nested mappings with their path, such as training.seed."""
+    """The values in nested mappings with their paths, such as training.seed."""
     if isinstance(value, dict):
         return [pair for name, part in value.items() for pair in flat(part, f"{key}.{name}")]
     return [(key, value)]

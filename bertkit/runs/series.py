@@ -24,8 +24,8 @@ Changes = dict[str, dict[str, Any]]  # fields of the recipe and of its training 
 
 @dataclass(frozen=True)
 class Series:
-    """noun: of a run; its folder is noun-N, and the summary beside them nouns.json. changes: what is different in a run, from
-    the recipe, its number and how many there are. own_rows: whether each run has its own rows to train on.
+    """noun: the word for a run; run folders are noun-N, with the summary nouns.json beside them. changes: (recipe, number of
+    the run, count of runs) -> what differs in this run. own_rows: whether each run has its own training rows.
     """
 
     noun: str
@@ -38,7 +38,7 @@ class Series:
 
     @property
     def kind(self) -> Kind:
-        """Its output folder. The same command repeats the summary, and more seeds can be added."""
+        """The kind of its output folder. The same command rewrites the summary, and more seeds can be added."""
         return Kind.repeatable(f"run of several {self.nouns}", rf"{self.nouns}\.json|{self.noun}-\d+(\.old-\d+)?")
 
     def run(self, recipe: Recipe, number: int, count: int) -> Recipe:
@@ -64,7 +64,7 @@ class Series:
 
 
 def _fold(recipe: Recipe, number: int, count: int) -> Changes:
-    """The fold as the validation split, of a user's file or of the recipe's own data."""
+    """Make the fold the validation split, for a user's file or the recipe's own data."""
     fold = f"{number}/{count}"
     if recipe.names_files:
         return {"recipe": {"validation": fold}}
@@ -76,8 +76,8 @@ FOLDS = Series("fold", _fold, own_rows=True)
 
 
 def runs_to_use(name: str, *, ensemble: bool) -> list[str]:
-    """The runs that a folder stands for: the folder itself, or of a series the median run by the first score, said in a note;
-    with ensemble all of them. Raises UsageError for an ensemble of one.
+    """The runs that a folder stands for: the folder itself or, for a series, the median run by the first score, with a note;
+    with ensemble, all runs of the series. Raises UsageError for an ensemble if the folder is not a series.
     """
     folder = Path(name)
     series = next((series for series in (SEEDS, FOLDS) if series.runs_in(folder)), None)
@@ -101,7 +101,7 @@ def runs_to_use(name: str, *, ensemble: bool) -> list[str]:
 def summarize(values: Sequence[float | None], lowest: float = -math.inf, highest: float = math.inf) -> dict[str, Any]:
     """Median, mean, standard deviation (n - 1), the 95% interval of the mean by Student's t, and the values themselves.
 
-    The interval is cut at the lowest and the highest value that there can be; None where all values are equal.
+    The interval is cut at the lowest and highest possible values; None if all values are equal.
     """
     known = [value for value in values if value is not None]
     if not known:

@@ -1,4 +1,4 @@
-"""A run folder, or any Hugging Face model of a family, opened with its task."""
+"""Opens a run folder, or any Hugging Face model of a task family, with its task."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bertkit.tasks.task import Task
 
 @dataclass(frozen=True)
 class Opened:
-    """A model with its task. written: the recipe before its run, if known.
+    """A model with its task. written: the recipe without a run's changes, if known.
 
-    others: runs of the same task, whose probabilities are averaged with this one's.
+    others: runs of the same task, to average probabilities with.
     """
 
     pretrained: Pretrained
@@ -32,11 +32,11 @@ class Opened:
 
     @property
     def trained_from(self) -> str:
-        """The name of its base model; of a model that is no run, its own."""
+        """The name of the run's base model; for a model that is not a run, its own name."""
         return self.run["model"]["name"] if self.run else self.pretrained.name
 
     def refuse_other_folds(self, splits: Collection[str]) -> None:
-        """Raise UsageError for splits that the mean of several folds would be scored on, although most were trained on them."""
+        """Raise UsageError for splits that the mean of several folds would be scored on, though most folds trained on them."""
         train_split = self.task.recipe.train_split
         held_out = {each.task.recipe.held_out_share for each in (self, *self.others)}
         if len(held_out) > 1 and (seen := [split for split in splits if split in (train_split, "validation")]):
@@ -53,11 +53,10 @@ def open_target(
     others: Sequence[str] = (),
     quiet: bool = False,
 ) -> Opened:
-    """Open a run folder with its own recipe, or a model with the given one; overrides win over both.
+    """Open a run folder with its own recipe, or a model with the given one; overrides take precedence over both.
 
-    to_predict: the task is restored from config.json alone. others: runs whose probabilities are averaged with this one's.
-    quiet: do not print what the user should know of the task. Code that a run refers to is never executed. Raises UsageError,
-    ModelError.
+    to_predict: restore the task only from config.json. others: runs to average probabilities with. quiet: do not print remarks
+    on the task. Code that a run refers to is never executed. Raises UsageError, ModelError.
     """
     opened, *more = (_open(each, recipe_name, overrides, to_predict) for each in (name, *others))
     if not quiet:

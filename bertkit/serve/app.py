@@ -1,4 +1,4 @@
-"""The routes: Hugging Face's form of requests, that of text-embeddings-inference, and explanations."""
+"""The routes: requests in the form of Hugging Face, of text-embeddings-inference, and for explanations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOTHING_FOREIGN = {"Content-Security-Policy": "default-src 'none'; style-src 'u
 
 
 class Service:
-    """What the routes do: each method takes the JSON of a request and the model that it names, and returns the answer."""
+    """The actions of the routes: each method takes a request's JSON and the model that it names, and returns the answer."""
 
     def __init__(self, models: Mapping[str, Served], batcher: Batcher, settings: ServeConfig, metrics: Metrics) -> None:
         self.models, self.batcher, self.settings, self.metrics = models, batcher, settings, metrics
@@ -57,7 +57,7 @@ class Service:
         return answers[0] if is_row else answers
 
     async def explain(self, asked: Mapping[str, Any], model: Served) -> Any:
-        """How much each word of a text speaks for a label."""
+        """How much each word of a text contributes to a label."""
         _check_keys(asked, "inputs", "label", "model")
         if not model.explains:
             raise Refusal(424, f"{model.name} cannot explain; text classification in fp32 or bf16 can", "Backend")
@@ -117,7 +117,7 @@ class Service:
         return response
 
     def _model(self, name: Any, in_path: str | None = None) -> Served:
-        """The model that the request or its path names; the first one where neither does."""
+        """The model that the request or its path names; the first one if neither does."""
         if in_path is not None and name not in (None, in_path):
             raise Refusal(422, f"the path names the model {in_path!r}, and the request {name!r}; leave one of them out")
         name = name if in_path is None else in_path
@@ -261,8 +261,8 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _refusal(error: Exception) -> Refusal:
-    """The error as a client gets it. If it is not the request's fault, stderr names its type, but not its message, which may
-    quote texts.
+    """The error to send to a client. If it is not the request's fault, its type is printed on stderr, but not its message,
+    which may quote texts.
     """
     if isinstance(error, Refusal):
         return error

@@ -1,4 +1,4 @@
-"""Requests share packed batches: a thread computes together what arrived while it computed the batch before."""
+"""Requests share packed batches: a thread computes together the requests that arrived during its previous batch."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from bertkit.serve.settings import ServeConfig
 from bertkit.tasks.presentation import Prediction
 
 _TAKEN = 32  # jobs that are encoded at once
-_ALONE_BEFORE = 2  # batches one after another, after which the next has all threads
-_TOKENS_TO_TRIM = 2**16  # computed, after which freed memory is returned, which then is slower to take again
+_ALONE_BEFORE = 2  # after so many batches that were computed alone, the next gets all threads
+_TOKENS_TO_TRIM = 2**16  # after computing so many, freed memory is returned, although taking it again is slower
 
 Predicted = tuple[Examples, list[Prediction]]  # rows under standard names, and a prediction for each
 
@@ -42,8 +42,8 @@ class Refusal(Exception):
 @dataclass(eq=False)
 class Job:
     """Rows of a request for a model to predict; the answer is `Predicted`. alone: a function to call with the rows instead, in
-    a batch of their own, whose result is the answer. numbers: of the rows in their request; by default from 0. request: all
-    jobs of the same request, this one included.
+    their own batch, which returns the answer. numbers: of the rows in their request; by default from 0. request: all jobs of
+    the same request, including this one.
     """
 
     predictor: Predictor
@@ -77,10 +77,10 @@ class Job:
 class Batcher:
     """The model threads and their queue. An idle thread takes a job at once.
 
-    On a CPU so many threads compute batches side by side, and share torch's own (`bertkit.model.streams`). After some batches
-    that came alone, the first thread has all of these for the next. A batch has at most max_batch_tokens, on a CPU no more than
-    `predict` computes at once, or is a single larger job. first_thread: a pool of one, which has opened the models: OpenMP
-    gives each thread that uses several its own helpers, and more of them than cores slow each other.
+    On a CPU, several threads compute batches in parallel and share torch's threads (`bertkit.model.streams`). After some
+    batches that came alone, the first thread gets all of these for the next one. A batch has at most max_batch_tokens, on a CPU
+    no more than `predict` computes at once, or is a single larger job. first_thread: a pool of one thread, which opened the
+    models: OpenMP gives its own helpers to each thread that uses several, and more helpers than cores slow each other down.
     """
 
     def __init__(self, settings: ServeConfig, metrics: Metrics, first_thread: ThreadPoolExecutor, device: torch.device) -> None:
@@ -90,7 +90,7 @@ class Batcher:
         self._closed = False
         self._num_busy = 0  # threads that have jobs
         self._num_tokens = 0  # since freed memory was returned
-        self._num_alone = _ALONE_BEFORE  # the last batches, beside which nothing was computed when they began
+        self._num_alone = _ALONE_BEFORE  # the last batches that began while nothing else was computed
         self._changed = threading.Condition()
         self._is_on_cpu = device.type == "cpu"
         self._threads, streams = torch.get_num_threads(), num_streams(device)
@@ -110,7 +110,7 @@ class Batcher:
         return [job.answer for job in jobs]
 
     def close(self) -> None:
-        """Accept no more jobs, and finish those that wait."""
+        """Accept no more jobs, and finish the waiting ones."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -160,16 +160,16 @@ class Batcher:
                 return_freed_memory()
 
     def _has_all_threads(self) -> bool:
-        """Whether nothing is computed beside the batch that begins, nor was beside some before.
+        """Whether nothing else is computed while this batch begins, nor was for some batches before.
 
-        This also happens for moments under load, and a change of threads makes every shape use another kernel.
+        Several batches count because this also happens briefly under load, and each change of threads needs other kernels.
         """
         with self._changed:
             self._num_alone = self._num_alone + 1 if self._num_busy == 1 and not self._waiting else 0
             return self._num_alone > _ALONE_BEFORE
 
     def _claim(self, taken: list[Job]) -> list[Job]:
-        """The first of these jobs with what fits into its batch, of these and of the queue; the rest goes back to its front.
+        """The first of these jobs, and those from these and the queue that fit into its batch; the rest return to its front.
 
         Jobs that cannot be computed are answered.
         """
@@ -235,9 +235,9 @@ class Batcher:
 
 
 def _encode(jobs: Sequence[Job]) -> None:
-    """Encode jobs whose rows have the same form together: of single rows each takes eighteen times as long.
+    """Encode jobs whose rows have the same form together; single rows take eighteen times as long each.
 
-    Those that cannot be encoded say so themselves, as `Job.split`.
+    Jobs that cannot be encoded raise the error in `Job.split`.
     """
     fresh = [job for job in jobs if "split" not in vars(job)]
     alike = [job for job in fresh if form_of(job.rows[0]) == form_of(fresh[0].rows[0])]
@@ -258,7 +258,7 @@ def _encode(jobs: Sequence[Job]) -> None:
 
 
 def form_of(row: Row) -> Any:
-    """What rows have in common that are the same columns."""
+    """A key that is equal for rows with the same columns."""
     return frozenset(row) if isinstance(row, dict) else type(row)
 
 

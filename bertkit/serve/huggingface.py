@@ -112,8 +112,8 @@ def _fills(model: Predictor, examples: Examples, row: int, found: Prediction, to
 
 @dataclass(frozen=True)
 class Form:
-    """The requests and answers of a family. task: its name at Hugging Face. roles: the columns of a row. parameters: those that
-    are served. listed: the answer to a single row is wrapped in a list, as `InferenceClient.text_classification` expects.
+    """The requests and answers of a family. task: its name at Hugging Face. roles: the columns of a row. parameters: the ones
+    that are supported. listed: whether a single row's answer is a list, as `InferenceClient.text_classification` expects.
     """
 
     task: str
@@ -226,7 +226,7 @@ class Served:
 
     @property
     def example(self) -> Any:
-        """An example input, of the kind that the model takes."""
+        """An example input of the model's kind."""
         if self.mask_token is not None:
             return f"The {self.mask_token} is closed."
         row = {role: _EXAMPLES[role] for role in self.columns if role in _EXAMPLES}

@@ -19,7 +19,7 @@ _HISTOGRAMS = {
 
 
 class Metrics:
-    """Counters and histograms since the start. Each is written by one thread at a time, which its callers see to."""
+    """Counters and histograms since the start. Callers must make sure that only one thread at a time writes each."""
 
     def __init__(self) -> None:
         self._counters: Counter[tuple[str, str, str]] = Counter()

@@ -88,7 +88,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _open_models(named: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, Served]:
-    """Models under their names, their weights read and found whole. Raises UserError."""
+    """Models by name, with their weights read and verified. Raises UserError."""
     models = {name: Served(name, open_model(run, options)) for name, run in named.items()}
     for served in models.values():
         _warm_up(served.predictor.model, served.predictor.processes.device, options["micro_batch_tokens"])  # reads it
@@ -97,7 +97,7 @@ def _open_models(named: Mapping[str, str], options: Mapping[str, Any]) -> dict[s
 
 
 def _warm_up(model: nn.Module, device: torch.device, max_batch_tokens: int) -> None:
-    """Compile what batches of several requests need on a CPU, with the threads that each of these has."""
+    """Compile the kernels that batches of several requests need on a CPU, with the number of threads that such a batch has."""
     if device.type == "cpu":
         threads = torch.get_num_threads()
         torch.set_num_threads(threads // num_streams(device))

@@ -1,4 +1,4 @@
-"""The task families, and all that a recipe file needs: `from bertkit.tasks import TextClassification, TrainConfig, hub`."""
+"""The task families, and everything a recipe file needs: `from bertkit.tasks import TextClassification, TrainConfig, hub`."""
 
 from bertkit.config import TrainConfig
 from bertkit.errors import DataError

@@ -1,4 +1,4 @@
-"""What a fine-tuned model must beat: predictions that need no training of the model, fitted in seconds."""
+"""Baselines that a fine-tuned model must beat: predictions fitted in seconds, without training the model."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ NO_ANSWER, SLIDING_WINDOW = "no answer", "sliding window"
 
 
 class Frozen(NamedTuple):
-    """A model that is not trained. vectors: of some rows, float (rows, hidden_size), or of each word of tagged sentences,
-    (words, hidden_size). most_rows: to train a probe on.
+    """A model that is not trained. vectors: computes them for some rows, float (rows, hidden_size), or for each word of tagged
+    sentences, (words, hidden_size). most_rows: the maximum number of rows to train a probe on.
     """
 
     vectors: Callable[[Examples], NDArray[np.floating]]
     most_rows: int
 
 
-_WORD = f"[{CJK}]|[^\\W{CJK}]+"  # compiled at its first use, for it takes milliseconds
+_WORD = f"[{CJK}]|[^\\W{CJK}]+"  # compiled on first use, as that takes milliseconds
 T = TypeVar("T", bound=Hashable)
 
 
 def most_frequent(values: Sequence[T]) -> T:
-    """The most frequent value; of equally frequent ones the first."""
+    """The most frequent value; on ties, the first."""
     return Counter(values).most_common(1)[0][0]
 
 
 def bag_of_words(columns: Sequence[Sequence[str]], targets: NDArray[Any], new: Sequence[Sequence[str]]) -> NDArray[Any] | None:
-    """Targets of new rows by a linear model of word counts, each column's its own. columns, new: texts by column.
+    """Targets for new rows, by a linear model of word counts, separate for each column. columns, new: texts by column.
 
-    A column without a word is left out; None if all are.
+    Columns without a word are left out; None if all are.
     """
     from scipy.sparse import hstack
     from sklearn.feature_extraction.text import CountVectorizer
@@ -58,13 +58,13 @@ def bag_of_words(columns: Sequence[Sequence[str]], targets: NDArray[Any], new: S
 
 
 def probe(model: Frozen, train: Examples, targets: NDArray[Any], new: Examples) -> NDArray[Any]:
-    """Targets of new rows by a linear model of frozen vectors (Alain and Bengio, 2016)."""
+    """Targets for new rows, by a linear model of frozen vectors (Alain and Bengio, 2016)."""
     drawn = some_rows(len(train), model.most_rows)
     return fit_to_vectors(model.vectors(train.select(drawn)), targets[drawn], model.vectors(new))
 
 
 def fit_to_vectors(known: NDArray[np.floating], targets: NDArray[Any], unknown: NDArray[np.floating]) -> NDArray[Any]:
-    """As `fit_linear`, of standardized vectors."""
+    """Like `fit_linear`, but standardizes the vectors first."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(known)
@@ -72,14 +72,14 @@ def fit_to_vectors(known: NDArray[np.floating], targets: NDArray[Any], unknown: 
 
 
 def some_rows(count: int, most: int) -> list[int]:
-    """The numbers of at most so many rows, in order, drawn at random where there are more."""
+    """The numbers of at most `most` rows, in order; drawn at random if there are more."""
     if count <= most:
         return [*range(count)]
     return sorted(np.random.default_rng(0).permutation(count)[:most].tolist())
 
 
 def fit_linear(known: Any, targets: NDArray[Any], unknown: Any) -> NDArray[Any]:
-    """Predicted targets: of numbers by ridge regression, of classes and of several labels (E, C) by logistic regression."""
+    """Predicted targets: numbers by ridge regression; classes, or several labels (E, C), by logistic regression."""
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.multiclass import OneVsRestClassifier
 
@@ -92,12 +92,12 @@ def fit_linear(known: Any, targets: NDArray[Any], unknown: Any) -> NDArray[Any]:
     else:
         model = LogisticRegression(max_iter=1000)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a label that no row has or all have, a fit that would take longer: no matter here
+        warnings.simplefilter("ignore")  # a label that no row or every row has, or a fit that did not converge, is fine here
         return model.fit(known, targets).predict(unknown)
 
 
 class Found(NamedTuple):
-    """A span of a text, in characters, and how many words its surroundings share with a question, by their weights."""
+    """A span of a text, in characters, and the weighted number of words that its surroundings share with a question."""
 
     start: int
     end: int
@@ -105,11 +105,11 @@ class Found(NamedTuple):
 
 
 def sliding_window(question: str, context: str, length: int) -> Found | None:
-    """The span of `length` words, or of fewer in a shorter context, whose surroundings share most words with the question.
+    """The span of `length` words (fewer in a shorter context) whose surroundings share most words with the question.
 
-    After Richardson et al. (2013), as SQuAD's baseline (Rajpurkar et al., 2016, section 5.1): a word counts log(1 + 1 / its
-    number in the context), and less with its distance, up to that of as many words as the question has. One within the span
-    counts against it, as answers rarely repeat the question. Of equal spans the first; None for a context without words.
+    Follows Richardson et al. (2013), like SQuAD's baseline (Rajpurkar et al., 2016, section 5.1): a word counts log(1 + 1 / its
+    frequency in the context), less with its distance, and nothing beyond as many words as the question has. Words inside the
+    span count against it, as answers rarely repeat the question. On ties, the first span; None for a context without words.
     """
     found = [*re.finditer(_WORD, context)]
     if not found:
@@ -126,7 +126,7 @@ def sliding_window(question: str, context: str, length: int) -> Found | None:
 
 
 def usual_length(texts: Sequence[str]) -> int:
-    """The median of their numbers of words, at least 1."""
+    """The median number of words in these texts, at least 1."""
     return max(1, int(np.median([len(_words(text)) for text in texts] or [1])))
 
 

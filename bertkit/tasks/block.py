@@ -1,4 +1,4 @@
-"""config.json["bertkit"]: what using a trained model needs besides its labels; and what replaces it in other folders."""
+"""config.json["bertkit"]: what using a trained model requires besides its labels; and substitutes for it in other folders."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _FAMILY_OF = {
     "BertForQuestionAnswering": "question-answering",
 }
 
-# The options that say what a head is made of, as transformers' own heads are.
+# The options that define a head, with the values of transformers' own heads.
 PLAIN_HEAD = {"pooling": "pooled", "layers": "last", "head": "linear", "lstm_layers": 1}
 
 
 def own_parts(block: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a block that make it a head which transformers has no class for."""
+    """The options in a block that differ from those of transformers' own heads."""
     return {name: block[name] for name, plain in PLAIN_HEAD.items() if block.get(name) not in (None, plain)}
 
 
@@ -37,9 +37,9 @@ def _are_numbers(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(number, (int, float)) for number in value.values())
 
 
-LABEL_KINDS = ("numbers", "numbers from 1", "letters", "texts")  # what the labels of multiple choice may be
+LABEL_KINDS = ("numbers", "numbers from 1", "letters", "texts")  # the forms of labels for multiple choice
 
-# What fitted values must be. Options are checked where a recipe takes them.
+# Checks of fitted values. Options are checked by the recipe.
 _FITTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "family": (" or ".join(_FAMILY_OF.values()), tuple(_FAMILY_OF.values()).__contains__),
     "labels_are": (" or ".join(LABEL_KINDS), LABEL_KINDS.__contains__),
@@ -53,10 +53,10 @@ _FITTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def read_block(config: BertConfig, where: str) -> dict[str, Any] | None:
-    """What a model says of its head: its block, the flat keys of bertkit 0.1, or the class and problem_type of a plain one.
+    """A model's description of its head: its block, the flat keys of bertkit 0.1, or a plain head's class and problem_type.
 
-    where: the model's folder, for errors. "family" is None where a model does not say what it is; the result is None for one
-    without a task's head. Raises ModelError for a malformed block, or one of another format, as a later version may write it.
+    where: the model's folder, for errors. "family" is None if the model does not tell its family; the result is None for a
+    model without a task head. Raises ModelError for a malformed block, or another format, which a later version may write.
     """
     path = str(Path(where) / "config.json")
     architectures = config.extra.get("architectures")
@@ -100,7 +100,7 @@ def _check(values: Mapping[str, Any], path: str) -> None:
 
 
 def block_is_stale(config: BertConfig) -> bool:
-    """Whether class or labels contradict the block, as when something else has saved the folder again."""
+    """Whether class or labels contradict the block, for example because another program has saved the folder again."""
     block = _block_of(config)
     if block is None:
         return False
@@ -116,6 +116,6 @@ def block_is_stale(config: BertConfig) -> bool:
 
 
 def _block_of(config: BertConfig) -> Any:
-    """The block as it stands; None without one, or where it is that of a pre-trained model, which names its objective alone."""
+    """The block, unchanged; None without one, or if it is that of a pre-trained model, which only names its objective."""
     block = config.extra.get(BLOCK_KEY)
     return None if isinstance(block, Mapping) and block.get("family") == PRETRAINING else block

@@ -33,7 +33,7 @@ class Listed(NamedTuple):
 
 
 def list_recipes() -> list[Listed]:
-    """The recipes of bertkit by name, which are parsed, not executed; then those of other packages."""
+    """The recipes of bertkit by name, parsed but not executed; then those of other packages."""
     listed = []
     for path in sorted(recipe_folder().glob("[!_]*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ def list_recipes() -> list[Listed]:
 
 def _entry_points() -> list[EntryPoint]:
     """The recipes of other packages, each the name of an object in a module."""
-    import importlib.metadata  # 20 ms, which --help has no use for
+    import importlib.metadata  # takes 20 ms, and --help does not need it
 
     return sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
 
@@ -75,7 +75,7 @@ def load_recipe(name: str) -> Recipe:
 
 
 def load_builtin(name: str) -> Recipe | None:
-    """A recipe that ships with bertkit, or a task family, by its name; None for any other: its code is not executed."""
+    """A recipe that ships with bertkit, or a task family, by its name; None for any other name, whose code is not executed."""
     if name in FAMILIES:
         return FAMILIES[name]()
     path = recipe_folder() / f"{name}.py"
@@ -98,8 +98,8 @@ def _execute(path: Path) -> Recipe:
         raise UsageError(
             "the recipe file does not exist", where=str(path), hint="`bertkit recipes --copy DIR` gives you one to start from"
         )
-    # Not by importlib: its cache would appear beside the file, and miss an edit within the same second. Dataclasses in the file
-    # look their module up in sys.modules: there its name is one that no import can take.
+    # Not with importlib, whose cache would appear beside the file and miss an edit within the same second. Dataclasses in the
+    # file look their module up in sys.modules, so it is put there under a name that no import can use.
     module = ModuleType(f"bertkit recipe {path.resolve()}")
     file = module.__file__ = os.path.abspath(path)
     sys.modules[module.__name__] = module

@@ -1,4 +1,4 @@
-"""What families trained with a cross-entropy over classes share: class weights and label smoothing."""
+"""Class weights and label smoothing, shared by the families trained with a cross-entropy over classes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ClassLossRecipe(Recipe):
 
     @property
     def other_loss(self) -> str | None:
-        """Why these options cannot be used, in words; None where they can."""
+        """Why these options cannot be used, in words; None if they can."""
         return None
 
     def resolved(self) -> Self:
@@ -62,7 +62,7 @@ class ClassLossTask(Task):
 
     @property
     def loss_weights(self) -> dict[str, NDArray[np.float64]]:
-        """The same as features have them, by the term of the loss."""
+        """The same weights by loss term, as features hold them."""
         return {} if self.weights is None else {"labels": np.array(self.output_weights)}
 
 

@@ -1,4 +1,4 @@
-"""Details of a classifier's scores: each class, confusions, calibration, and whether its labels may be in another order."""
+"""Details of a classifier's scores: each class, confusions, calibration, and whether its labels seem to be in another order."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertkit.report import Matrix, Table
 
-_MOST_ROWS = 30  # of a table of classes; of more classes it shows the worst
-_MOST_COLUMNS = 12  # of a confusion matrix; of more classes the most frequent confusions are listed
-_MOST_ORDERED = 1000  # labels: the time grows with their number's cube
+_MOST_ROWS = 30  # of a table of classes; with more classes, it shows the worst
+_MOST_COLUMNS = 12  # of a confusion matrix; with more classes, the most frequent confusions are listed instead
+_MOST_ORDERED = 1000  # labels: the time grows with the cube of their number
 _BINS = 15  # of confidence, as in Guo et al. (2017)
-_FAR_BETTER = 0.2  # the gain in accuracy by another order of the labels that is worth a warning
+_FAR_BETTER = 0.2  # warn if another order of the labels would gain this much accuracy
 
 
 def describe_classes(
     labels: Sequence[str], predicted: NDArray[Any], references: NDArray[Any], *, of: str = "class", unit: str = "rows"
 ) -> Table:
-    """Precision, recall, F1 and rows of each class; (E,) numbers of classes, or (E, C) of 0 and 1. of, unit: what a class and
-    the rows are called.
+    """Precision, recall, F1 and rows of each class. predicted, references: (E,) numbers of classes, or (E, C) of 0 and 1. of,
+    unit: the words for a class and for rows.
     """
     if references.ndim == 1:
         sides = (references[references == predicted], predicted, references)
@@ -50,7 +50,7 @@ def lowest_f1_first(of: str, columns: list[str], rows: list[list[Any]]) -> Table
 def describe_confusions(
     labels: Sequence[str], predicted: NDArray[np.int64], references: NDArray[np.int64], *, of: str = "class", unit: str = "rows"
 ) -> Table:
-    """The confusion matrix, or of many classes the commonest confusions. of, unit: as in `describe_classes`."""
+    """The confusion matrix, or with many classes the most common confusions. of, unit: as in `describe_classes`."""
     if len(labels) <= _MOST_COLUMNS:
         counts = confusion(len(labels), predicted, references)
         rows = [[label, *counts[at].tolist()] for at, label in enumerate(labels)]
@@ -69,18 +69,18 @@ def describe_calibration(probability: NDArray[np.float64], right: NDArray[np.boo
 
 
 def never_predicted(labels: Sequence[str], predicted: NDArray[np.int64], references: NDArray[np.int64]) -> list[str]:
-    """The labels that references have and predictions never."""
+    """The labels that occur in the references but never in the predictions."""
     return [labels[number] for number in np.setdiff1d(references, predicted).tolist()]
 
 
 def calibration_error(probability: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
-    """Expected calibration error (Guo et al., 2017): the mean distance of probability and accuracy over bins of equal width."""
+    """Expected calibration error (Guo et al., 2017): the mean gap between probability and accuracy over bins of equal width."""
     _, confidence, accuracy = _sums_by_bin(probability, right)
     return float(np.abs(confidence - accuracy).sum() / len(probability))
 
 
 def describe_reliability(probability: NDArray[np.float64], right: NDArray[np.bool_]) -> Table:
-    """Mean confidence and accuracy in each of the bins of `calibration_error` that has decisions; right, probability: (N,)."""
+    """Mean confidence and accuracy in each non-empty bin of `calibration_error`; right, probability: (N,) of each decision."""
     counts, *sums = _sums_by_bin(probability, right)
     rows = [
         [f"{at / _BINS:.2f} to {(at + 1) / _BINS:.2f}", int(counts[at]), *(float(each[at] / counts[at]) for each in sums)]
@@ -91,24 +91,24 @@ def describe_reliability(probability: NDArray[np.float64], right: NDArray[np.boo
 
 
 def _sums_by_bin(probability: NDArray[np.float64], right: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
-    """How many decisions each bin of confidence has, and the sums of their probabilities and of those that are right."""
+    """For each bin of confidence, the number of decisions, the sum of their probabilities, and the number of right ones."""
     bins = np.minimum((probability * _BINS).astype(np.int64), _BINS - 1)
     sums = (np.bincount(bins, weights, _BINS) for weights in (np.ones(len(bins)), probability, right.astype(np.float64)))
     return [each.astype(np.float64) for each in sums]
 
 
 def confusion(count: int, predicted: NDArray[np.int64], references: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(C, C) rows by true class and predicted one."""
+    """(C, C): the number of rows by true and predicted class."""
     return np.bincount(references * count + predicted, minlength=count * count).reshape(count, count)
 
 
 def warn_of_label_order(
     names: Sequence[str], predicted: ArrayLike, references: ArrayLike, outputs: Sequence[str]
 ) -> str | None:
-    """A warning if another order of the labels would score far better, as for a model with other numbers.
+    """A warning if another order of the labels would score far better, as for a model that numbers them differently.
 
-    None of more labels than a best order is found of in a second or two. predicted, references: (E,) numbers of names.
-    outputs: the names in the order of the model's outputs.
+    None for more labels than can be ordered in a second or two. predicted, references: (E,) numbers of names. outputs: the
+    names in the order of the model's outputs.
     """
     from scipy.optimize import linear_sum_assignment
 

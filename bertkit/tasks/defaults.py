@@ -1,8 +1,8 @@
-"""Training settings that neither a recipe nor a user states: chosen by the model's size, the rows, their labels and lengths.
+"""Training settings that neither recipe nor user sets: chosen by the model's size, the rows, their labels and lengths.
 
-Small models take higher learning rates than BERT-base (Turc et al., 2019, section 3), and runs on few rows fail for want of
-steps (Mosbach et al., 2021). At 12 layers of 768 the choice is one of Devlin et al. (2019), appendix A.3. docs/defaults.md has
-the rule, and what it gains.
+Small models need higher learning rates than BERT-base (Turc et al., 2019, section 3), and runs on few rows fail for lack of
+steps (Mosbach et al., 2021). For 12 layers of 768, the choice is one of Devlin et al. (2019), appendix A.3. docs/defaults.md
+explains the rule, and what it gains.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from bertkit.tasks.task import Task
 
 BASE_SIZE = 12 * 768  # layers times hidden size, of BERT-base
 BASE_RATE, HIGHEST_RATE = 5e-5, 3e-4
-MANY_ROWS = 10_000  # whose three epochs by batches of 32 are steps enough
+MANY_ROWS = 10_000  # three epochs over them in batches of 32 give enough steps
 STEPS, STEPS_PER_LABEL = 600, 10
 MANY_LABELS, STEPS_PER_MORE = 20, 40  # each label beyond so many takes more steps
-FEWEST_EPOCHS, MOST_EPOCHS, MOST_EPOCHS_OF_SMALL = 3, 4, 7  # of BERT-base and larger models, of smaller ones
-FEW_ROWS, MOST_EPOCHS_OF_FEW = 150, 20  # which cost smaller models seconds
-COVERED = 0.95  # share of the texts that max_length should hold whole
-SAMPLE = 2000  # rows whose lengths are looked at
+FEWEST_EPOCHS, MOST_EPOCHS, MOST_EPOCHS_OF_SMALL = 3, 4, 7  # for BERT-base and larger models; the last for smaller ones
+FEW_ROWS, MOST_EPOCHS_OF_FEW = 150, 20  # so many epochs cost smaller models only seconds
+COVERED = 0.95  # share of the texts that max_length should not truncate
+SAMPLE = 2000  # rows whose lengths are measured
 STEP = 8  # lengths are multiples of it
 
 
 def choose_settings(
     recipe: Recipe, rows: Examples, pretrained: Pretrained, *, earlier: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The training settings to choose that a resolved recipe does not state, and "by" what they were chosen; empty if none.
+    """Choices for the training settings that a resolved recipe does not set, and "by" what they were chosen; empty if none.
 
-    rows: of training, as the data has them. earlier: settings of a run to resume, which are not chosen anew. Raises DataError
+    rows: the training rows, as in the data. earlier: settings of a run to resume, which are not chosen again. Raises DataError
     for rows that cannot be trained on.
     """
     stated = {**(earlier or {}), **{name: value for name, value in asdict(recipe.training).items() if value is not None}}
@@ -75,7 +75,7 @@ _CHOICES = ("learning_rate", "batch_size", "num_epochs", "max_length")
 
 
 def _max_length(recipe: Recipe, examples: Examples, pretrained: Pretrained) -> int:
-    """The family's usual length, or more where more than a few texts would be truncated."""
+    """The family's usual length, or more if otherwise more than a few texts would be truncated."""
     most = pretrained.config.max_position_embeddings
     usual = min(recipe.usual_length, most)
     if not recipe.truncates:

@@ -1,4 +1,4 @@
-"""Which task family data is for, if its format, its column names and the options leave no doubt."""
+"""The task family that data is for, if its format, column names and the options leave no doubt."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _OPENING = ("encoding", "max_file_size")  # of all files
 
 
 class Guess(NamedTuple):
-    """family: None where there is doubt. why: what it was guessed from, or the columns that leave it open."""
+    """family: None if in doubt. why: what it was guessed from, or the columns that leave it open."""
 
     family: str | None
     why: str
 
 
 def guess_family(file: str | Path, options: Mapping[str, Any]) -> Guess:
-    """The family that the data of a file, by its path or URL, or of the first split of a folder, is for.
+    """The family for the data in a file, given by path or URL, or in the first split of a folder.
 
     options: those of the command line, by name. Raises DataError for a file that cannot be read.
     """
@@ -92,7 +92,7 @@ def _lacks(family: type[Recipe], option: str) -> bool:
     return option not in options_of(family) and option not in options_of(TrainConfig)
 
 
-# Whether columns of these names, and options of those, are enough to train each family; the more special ones first.
+# Whether these column names, and these option names, are enough to train each family; the more specific ones first.
 _FITS: dict[str, Callable[[Collection[str], Collection[str]], bool]] = {
     TokenClassification.family: lambda names, given: _have_tags(names) and not _have_labels(names, given),
     MultipleChoice.family: lambda names, given: (
@@ -108,7 +108,7 @@ _FITS: dict[str, Callable[[Collection[str], Collection[str]], bool]] = {
 
 
 def _words_or_spans(rows: Examples) -> str | None:
-    """What rows of a word each, or of texts with lists of spans, show that they are; None for others."""
+    """The reason to take rows for single words, or for texts with lists of spans; None for other rows."""
     roles = {role: guess_column(rows.columns, role) for role in ("sentence", "tokens", "tags")}
     if None not in roles.values():
         return f"columns {', '.join(map(str, roles.values()))}"

@@ -17,7 +17,7 @@ from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, list
 from bertkit.model.config import BertConfig
 from bertkit.readers import FIX_ROW, Examples
 
-_MOST_CLASSES = 20  # above this, numbers, and labels that hardly repeat, are not taken for classes unless the user insists
+_MOST_CLASSES = 20  # above this, numbers, or labels that hardly repeat, count as classes only if the user says so
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"
 
@@ -37,7 +37,7 @@ def label_name(value: Any) -> str:
 
 
 def class_name(value: Any, names: Sequence[str], where: str) -> str | None:
-    """The name of a class by its number, from the names that the source declares; None for -1. Raises DataError for others."""
+    """The name of a class by its number, among the names that the source declares; None for -1. Otherwise raises DataError."""
     if value is None or value == -1:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(names):
@@ -92,7 +92,7 @@ def _cells(examples: Examples, column: str, rows: Sequence[int]) -> str:
 def derive_labels(examples: Examples, column: str, *, are_classes: bool = False) -> tuple[str, ...]:
     """The label names of the training data: numbers in numeric order, other names in alphabetical order.
 
-    are_classes: the user insists on it. Raises DataError for what does not look like classes.
+    are_classes: whether the user says so. Raises DataError for what does not look like classes.
     """
     check_labels(examples, column)
     if not are_classes:
@@ -135,7 +135,7 @@ def refuse_repeated(labels: Sequence[str]) -> None:
 
 
 def warn_of_spellings(names: Iterable[str]) -> tuple[str, ...]:
-    """Warnings of names that differ only in case or white space, and of white space alone."""
+    """Warnings about names that differ only in case or white space, or are only white space."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         groups[" ".join(name.casefold().split())].append(name)
@@ -146,7 +146,7 @@ def warn_of_spellings(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def refuse_missing(missing: Sequence[int], examples: Examples, column: str, *, are_classes: bool = False) -> None:
-    """Raise DataError if rows lack a label: all of them, as in a test split, or some. are_classes: -1 could be one."""
+    """Raise DataError if rows lack a label: all of them, as in a test split, or some. are_classes: -1 could be a class."""
     own = examples.own_name(column)
     if len(missing) == len(examples):
         what = f"no row has a label in column {own!r}: this is a test split without labels"
@@ -160,7 +160,7 @@ def refuse_missing(missing: Sequence[int], examples: Examples, column: str, *, a
 
 
 def label_ids(examples: Examples, column: str, labels: Sequence[str], *, by_number: bool = True) -> NDArray[np.int64]:
-    """The number of each row's label: by its name, or, with by_number and if no name is a number, by number.
+    """The number of each row's label, which the data gives by name or, with by_number and if no name is a number, by number.
 
     Raises DataError with the row for a label that is missing, unknown or out of range.
     """
@@ -207,7 +207,7 @@ def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: s
 
 
 def number_of(value: Any) -> float:
-    """The number of a cell; NaN for one that is missing, not a number or not finite in float32, as losses are computed."""
+    """The number in a cell; NaN if it is missing, not a number, or not finite in float32, the dtype of losses."""
     try:
         number = float("nan" if isinstance(value, bool) else value)
     except (TypeError, ValueError):
@@ -241,21 +241,21 @@ _RENAME = f"write the data's names into id2label of its config.json, in the mode
 
 
 def labels_of_model(config: BertConfig) -> tuple[str, ...]:
-    """The model's labels in the order of its outputs; LABEL_0, LABEL_1, ... if it does not name them."""
+    """The model's labels in the order of its outputs; LABEL_0, LABEL_1, ... if they have no names."""
     return tuple((config.id2label or {0: "LABEL_0", 1: "LABEL_1"}).values())
 
 
 def renamed(values: Mapping[str, float], known: Sequence[str], labels: Sequence[str]) -> dict[str, float]:
-    """Values by the model's labels, such as thresholds, by `labels` instead: the same ones, in the same order."""
+    """Change the keys of values, such as thresholds, from the model's labels to `labels`: the same ones, in the same order."""
     return {label: float(values[name]) for name, label in zip(known, labels, strict=True) if name in values}
 
 
 def in_model_order(
     labels: tuple[str, ...], config: BertConfig, where: str = "the model", *, some: bool = False
 ) -> tuple[tuple[str, ...], str | None]:
-    """The labels, in their own spelling, in the model's order; and a warning if their own order is kept because the model does
-    not name its labels. some: whether the model may have more labels, which are kept, with a warning too. Raises ModelError if
-    the model has other labels.
+    """The labels, spelled as given, in the model's order; and a warning if their own order is kept because the model does not
+    name its labels. some: whether the model may have more labels, which are then kept, also with a warning. Raises ModelError
+    if the model has other labels.
     """
     names = config.label_names
     if some and names is not None and len(labels) < len(names):

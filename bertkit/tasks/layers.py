@@ -1,4 +1,4 @@
-"""What families share whose head may read more than the encoder's last layer: tags, and sequences as a whole."""
+"""Shared by families whose head can read more than the encoder's last layer: tags, and whole sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of predictions: those of a family, and what is written beside them."""
+"""The output columns of predictions: those of a family, and those that options add."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _USED = ("predict",)
 
 
 class OutputColumns(NamedTuple):
-    """The columns of a family's predictions. inputs: those that repeat the input. predicted: the others."""
+    """The columns of a family's predictions. inputs: columns that repeat the input. predicted: the others."""
 
     inputs: tuple[str, ...]
     predicted: tuple[str, ...]
@@ -24,7 +24,7 @@ class OutputColumns(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a row of the output has beside the columns that it always has, and how much detail."""
+    """The columns that an output row has besides those it always has, and how much detail."""
 
     id: str | None = option(
         None,
@@ -51,13 +51,13 @@ class Layout:
         check_values(self)
 
     def refuse_others(self, details: Mapping[str, str], what: str) -> None:
-        """Raise UsageError for an option of detail that is not among `details`, those of `what`."""
+        """Raise UsageError for a detail option that is not among `details`, the ones that apply to `what`."""
         for name in ("top_k", "probabilities", "n_best", "uncertain"):
             if getattr(self, name) and name not in details:
                 raise UsageError(f"{flag_of(name)} does not apply to {what}", hint="leave it out")
 
     def arrange(self, rows: Examples, examples: Examples, columns: OutputColumns, details: Mapping[str, str]) -> Arrangement:
-        """The output's columns. rows: as they are read; examples: the same under a task's names; details: see `Task.details`.
+        """The output's columns. rows: as read; examples: the same rows under a task's names; details: see `Task.details`.
 
         Raises UsageError for a column that the rows lack.
         """
@@ -83,8 +83,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """columns: of the output, in order; predicted: those that are no input. id: the column of the input that has the ids, None
-    for the numbers of rows. kept: for columns of the output, those of the input.
+    """columns: of the output, in order; predicted: those not from the input. id: the input column with the ids; None: the row
+    numbers. kept: from output columns to input columns.
     """
 
     columns: tuple[str, ...]
@@ -93,7 +93,7 @@ class Arrangement:
     kept: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self, predicted: Sequence[dict[str, Any]], rows: Examples, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Rows of predictions with their ids, by default their `numbers`, and with what is kept of the input."""
+        """Output rows: the predictions with their ids (by default `numbers`) and the input columns that are kept."""
         ids = numbers if self.id is None else rows.columns[self.id]
         kept = [[*column] for column in zip(*(rows.columns[name] for name in self.kept.values()), strict=True)]
         return [
@@ -105,5 +105,5 @@ class Arrangement:
 
     @property
     def read(self) -> set[str]:
-        """The columns of the input that are in the output."""
+        """The input columns that appear in the output."""
         return {*chain([self.id] if self.id else [], self.kept.values())}

@@ -1,4 +1,4 @@
-"""What families that read a sequence as a whole share: how its tokens are pooled into one vector."""
+"""Shared by families that read whole sequences: how the tokens are pooled into one vector."""
 
 from __future__ import annotations
 

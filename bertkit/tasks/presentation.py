@@ -1,4 +1,4 @@
-"""Predictions, and how they are shown to people and written to files."""
+"""Predictions, and how they are displayed and written to files."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Prediction(NamedTuple):
 
 
 class Count(NamedTuple):
-    """How many of something that a user should know about. what: a sentence with {} for the number. noun: what is counted, if
-    {} includes it. beyond: numbers up to this are not reported.
+    """A count to report to the user. what: a sentence with {} for the number. noun: what is counted, if {} includes it. beyond:
+    numbers up to this are not reported.
     """
 
     number: int
@@ -43,7 +43,7 @@ class Count(NamedTuple):
 
 
 def summed(counts: Iterable[Count]) -> list[Count]:
-    """One count of each kind, in the order of the first ones."""
+    """The counts, with those of one kind added up, in order of first appearance."""
     sums: dict[tuple[str, str], Count] = {}
     for count in counts:
         before = sums.get((count.what, count.noun), count._replace(number=0, beyond=0))
@@ -61,15 +61,15 @@ class Presents(ABC):
     """How the predictions of a family, or of pre-trained models, are shown and written."""
 
     family: ClassVar[str]
-    own_formats: ClassVar[Mapping[str, str]] = {}  # formats of predictions by their ending: what stands between windows of rows
+    own_formats: ClassVar[Mapping[str, str]] = {}  # file ending of a format -> the text between windows of rows
 
     @abstractmethod
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
-        """What `bertkit predict` writes for an example: its input, unchanged, and the prediction."""
+        """The row that `bertkit predict` writes for an example: its input, unchanged, and the prediction."""
 
     @property
     def details(self) -> Mapping[str, str]:
-        """The options of `Layout` that it takes: the column that each adds or changes."""
+        """The options of `Layout` that apply, each with the column that it adds or changes."""
         return {}
 
     @abstractmethod
@@ -77,11 +77,11 @@ class Presents(ABC):
         """The columns of `row`, for examples with these columns."""
 
     def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
-        """What the options of `details` add to a row, or replace in it."""
+        """The values that the options of `details` add to a row, or replace in it."""
         return {}
 
     def lost_in(self, ending: str) -> str | None:
-        """A warning about what a file with this ending cannot hold. Raises UsageError where it cannot be written at all."""
+        """A warning about what a file with this ending cannot hold. Raises UsageError if it cannot be written at all."""
         return None
 
     def format_file(self, predictions: Sequence[Prediction], examples: Examples, ending: str) -> str:
@@ -89,9 +89,9 @@ class Presents(ABC):
         raise NotImplementedError(ending)
 
     def counts_of(self, predictions: Sequence[Prediction]) -> tuple[Count, ...]:
-        """What a user should know about these predictions, a line each."""
+        """Counts to report to the user about these predictions, one line each."""
         return ()
 
     def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
-        """A prediction, for a person at a terminal."""
+        """A prediction, formatted for the terminal."""
         return plain(self.row(prediction, examples, row))

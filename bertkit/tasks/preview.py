@@ -1,4 +1,4 @@
-"""A few examples as the model sees them: tokens, segments, labels, and what truncation cut."""
+"""A few examples as the model sees them: tokens, segments, labels, and truncated text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 
 _SEGMENTS = ("", "cyan")
-_MOST_TOKENS = 120  # shown of a sequence
+_MOST_TOKENS = 120  # maximum shown per sequence
 
 
 def preview(task: Task, examples: Examples, features: Features, tokenizer: Tokenizer, *, count: int) -> Report:
-    """The first examples, a line a sequence: a label follows its token, in brackets. features: of all examples."""
+    """The first examples, one line per sequence, with each label in brackets after its token. features: of all examples."""
     first = examples.select(range(min(count, len(examples))))
     whole, _ = task.encode(first, tokenizer, max_length=math.inf, labelled=False)
     names = {number: token for token, number in tokenizer.vocab.items()}
@@ -62,8 +62,8 @@ def _cut(features: Features, whole: Features, example: int, names: dict[int, str
     for segment in (0, 1):
         windows, full = tokens_of(features, segment), tokens_of(whole, segment)
         if len(windows) > len(full) and len(set(map(tuple, windows))) > 1:
-            continue  # windows, which overlap and lose nothing
-        for kept, tokens in zip(windows, full, strict=False):  # each of several windows has the same other segment
+            continue  # windows overlap and lose nothing
+        for kept, tokens in zip(windows, full, strict=False):  # all windows of an example have the same other segment
             same = next((n for n, (one, other) in enumerate(zip(kept, tokens)) if one != other), len(kept))
             missing = tokens[same : len(tokens) - (len(kept) - same)]  # from the end, the beginning or the middle
             lost.append(" ".join(names[number] for number in missing))

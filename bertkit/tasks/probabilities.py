@@ -1,4 +1,4 @@
-"""Softmax in float64, over equally many logits a row or over groups of any size; and the logistic function."""
+"""Softmax in float64, over the same number of logits per row or over groups of any size; and the logistic function."""
 
 from __future__ import annotations
 

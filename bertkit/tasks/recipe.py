@@ -1,4 +1,4 @@
-"""A recipe is what a user asks for: where a task's data comes from, its columns, how it is scored and trained."""
+"""A recipe: where a task's data comes from, its columns, and how the task is scored and trained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
-from numpy.typing import NDArray  # noqa: F401, Metric names it, and options_of evaluates the annotations
+from numpy.typing import NDArray  # noqa: F401, Metric refers to it, and options_of evaluates the annotations
 
 from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled, option, options_of
 from bertkit.errors import DataError, UsageError, did_you_mean, flag_of, listed, plural
@@ -26,7 +26,7 @@ _READING = ("separator", "encoding", "rows", "max_file_size", "on_error")  # opt
 
 
 class Columns(NamedTuple):
-    """named: options that name columns or say how to read them, found in training rows. remarks: what was guessed."""
+    """named: options for columns and how to read them, found in training rows. remarks: what was guessed."""
 
     named: dict[str, Any]
     remarks: Remarks = Remarks()
@@ -34,20 +34,21 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(ABC):
-    """What a user asks for; each task family is a subclass. Fields made by `option` are options of the command line too.
+    """A task's data, columns, scoring and training; each task family is a subclass. Fields made by `option` are also options of
+    the command line.
 
     dataset: where examples come from unless --data or --train says otherwise: `hub(...)`, `embedded(...)`, or a function from a
     split's name to rows (dicts). folder: the layout of --data. prepare: a function (rows, split) -> rows that cleans this data
-    (dataset or --data, not --train and such); broken rows reach it with None in every column; with a run, a user's own is used
-    only where --recipe names its file. metrics: the first one, on the first of eval_splits, decides which step is best.
-    reference: published scores by model, as {"split/metric": percent}; reference_source: whose.
+    (dataset or --data, but not --train and such); broken rows reach it with None in every column; for a finished run, a user's
+    own function is used only if --recipe names its file. metrics: the first one, on the first of eval_splits, decides which
+    step is best. reference: published scores by model, as {"split/metric": percent}; reference_source: their source.
     """
 
     family: ClassVar[str]
     formats: ClassVar[tuple[Format, ...]] = TEXTS  # of data files
-    in_order: ClassVar[tuple[str, ...]] = ()  # the options whose columns a row without names gives, as (text, text_pair)
-    usual_length: ClassVar[int] = 128  # max_length, where nobody states it and it is enough
-    has_classes: ClassVar[bool] = True  # whether `labels_of` gives names that are learned, which may be rare or misspelt
+    in_order: ClassVar[tuple[str, ...]] = ()  # the options for the values of a row without names, such as (text, text_pair)
+    usual_length: ClassVar[int] = 128  # the default max_length, if it is enough
+    has_classes: ClassVar[bool] = True  # whether `labels_of` returns learned names, which may be rare or misspelled
 
     dataset: Hub | Embedded | Callable[[str], Iterable[Mapping[str, Any]]] | None = None
     folder: Folder = Folder()
@@ -98,14 +99,14 @@ class Recipe(ABC):
     train_split: str = "train"
     eval_splits: tuple[str, ...] = ("validation",)
     training: TrainConfig = TrainConfig()
-    held_out: str | None = None  # what of the training rows is the validation split of data that has none, as in "10%"
-    set_aside: str | None = None  # what of the training rows is a split of its own, "set_aside", before any other is taken
+    held_out: str | None = None  # the share of training rows, such as "10%", that is the validation split of data without one
+    set_aside: str | None = None  # the share of training rows that first becomes the separate split "set_aside"
     reference: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     reference_source: str = ""
 
     def __post_init__(self) -> None:
         check_values(self)
-        for name, kind in (("folder", Folder), ("training", TrainConfig)):  # what a recipe's file most likely gets wrong
+        for name, kind in (("folder", Folder), ("training", TrainConfig)):  # the most likely mistakes in a recipe file
             if not isinstance(value := getattr(self, name), kind):
                 raise UsageError(f"{name} is {value!r}; expected {kind.__name__}(...)")
         for metric in self.metrics:
@@ -122,47 +123,47 @@ class Recipe(ABC):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits of training and evaluation."""
+        """The splits for training and evaluation."""
         return tuple(dict.fromkeys((self.train_split, *self.eval_splits)))
 
     @property
     def file_endings(self) -> tuple[str, ...]:
-        """The endings of data files, to find a folder's splits; of a user's folder by any of the words in their names."""
+        """The endings of data files, to find a folder's splits; in a user's folder, any word of a file's name can match."""
         own = () if self.dataset is not None or self.folder.files else (".txt", ANY_WORDS)
         return tuple(dict.fromkeys((*endings_of(self.formats), *own)))
 
     @property
     def is_prepared(self) -> bool:
-        """Whether `prepare` applies: to the recipe's own data and folders laid out like it, not to files of the user's."""
+        """Whether `prepare` applies: to the recipe's own data and folders laid out like it, not to the user's files."""
         return self.prepare is not None and not self.names_files
 
     @property
     def names_files(self) -> bool:
-        """Whether the splits are files of the user's: --train, --validation, --test."""
+        """Whether the splits are the user's files: --train, --validation, --test."""
         return any(getattr(self, name) for name in SPLITS)
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How files are read, as keywords of `readers.formats.read_file`."""
+        """Options for reading files, as keyword arguments of `readers.formats.read_file`."""
         return {name: getattr(self, name) for name in _READING}
 
     @property
     def truncates(self) -> bool:
-        """Whether a text longer than max_length loses tokens; else it is read in windows."""
+        """Whether texts longer than max_length lose tokens; otherwise they are read in windows."""
         return False
 
     @property
     def held_out_share(self) -> float | Fold | None:
-        """The share or fold of the training rows that is the validation split, if it is."""
+        """The share or fold of the training rows that is the validation split, if any."""
         return parse_held_out((self.validation if self.names_files else self.held_out) or "")
 
     # --- resolving ---
 
     def resolved(self) -> Self:
-        """This recipe with defaults filled in, absolute paths, and the splits that there are.
+        """This recipe with defaults filled in, absolute paths, and the splits that exist.
 
-        The training settings are left to `choose_settings`, which needs rows. Raises UsageError if no data is named, or two
-        kinds of data are, and for options that exclude each other.
+        The training settings are left to `choose_settings`, which needs rows. Raises UsageError if no data, or two kinds of
+        data, are named, and for options that exclude each other.
         """
         recipe = filled(self)
         check_needs(recipe)
@@ -191,7 +192,7 @@ class Recipe(ABC):
         )
 
     def _splits_there(self) -> tuple[str, ...]:
-        """The splits to evaluate on: of several of one name, as in fifteen languages, those that the folder has."""
+        """The splits to evaluate on; of several variants of one split, such as fifteen languages, those that the folder has."""
         if self.data is None:
             return self.eval_splits
         there = {split for split in self.eval_splits if self.folder.has(Path(self.data), split, self.file_endings)}
@@ -199,7 +200,7 @@ class Recipe(ABC):
         return tuple(split for split in self.eval_splits if split in there or split.partition("_")[0] not in names)
 
     def overridden(self, overrides: Mapping[str, Any]) -> Self:
-        """This recipe with the options of a command line or a file, in its own fields or in its training settings.
+        """This recipe with the options of a command line or file applied, to its own fields or its training settings.
 
         Raises UsageError for an unknown option, or one of another family.
         """
@@ -214,7 +215,7 @@ class Recipe(ABC):
     def with_other_data(self, overrides: Collection[str], written: Recipe | None = None) -> Self:
         """This recipe without its own data if the overrides name data: a folder and files exclude each other.
 
-        written: the recipe before any override, as its file has it; what it says of how files are read is kept.
+        written: the recipe before any override, as in its file; its options for reading files are kept.
         """
         sources = {"data", *SPLITS}
         if not sources & set(overrides):
@@ -225,7 +226,7 @@ class Recipe(ABC):
         return replace(self, **{name: value for name, value in values.items() if name not in overrides})
 
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
-        """This recipe with one file, to predict, as its test split. overrides, written: as in `with_other_data`."""
+        """This recipe with a file to predict as its test split. overrides, written: as in `with_other_data`."""
         return self.overridden({"test": file}).with_other_data({"test", *overrides}, written)
 
     # --- what a family defines ---
@@ -250,7 +251,7 @@ class Recipe(ABC):
         )
 
     def row_of(self, row: Any) -> Mapping[str, Any]:
-        """A row of Python's as columns: a mapping as it is; a text, or a pair, as those that `in_order` names.
+        """A Python row as columns: a mapping unchanged; a text, or a pair, as the columns that `in_order` names.
 
         Raises ValueError for any other row.
         """
@@ -277,33 +278,34 @@ class Recipe(ABC):
 
     @abstractmethod
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
-        """The columns that are read, labelled: by training, by a recipe whose columns are found.
+        """The columns that a recipe with known columns reads. labelled: whether in training.
 
-        Raises DataError where one is missing.
+        Raises DataError if one is missing.
         """
 
     @abstractmethod
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Hashable, ...]] | None]:
-        """What to hold out rows by: the columns whose equal values must stay on one side, and labels to stratify by."""
+        """How to hold out rows: the columns whose equal values must stay on one side, and the labels to stratify by."""
 
     def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
-        """The rows under standard column names, with labels as the data spells them; without those that are `refused`.
+        """The rows under standard column names, with labels as the data spells them; without `refused` rows.
 
-        labelled: require all that training needs; without, to predict, empty texts are accepted. Raises DataError with the row.
+        labelled: require everything that training needs; otherwise, for prediction, empty texts are accepted. Raises DataError
+        with the row.
         """
         return self._standardize(self.usable(rows, labelled=labelled), labelled=labelled)
 
     def usable(self, rows: Examples, *, labelled: bool) -> Examples:
-        """The rows without those that are `refused`. Raises DataError where none is left to train on."""
+        """The rows without `refused` ones. Raises DataError if none is left to train on."""
         faults = self.refused(rows, labelled=labelled)
         if labelled and faults and len(faults) == len(rows):
             raise DataError(f"no row can be used: {summary_of([*faults.values()])}", where=rows.source)
         return rows.without(faults)
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
-        """With --on-error skip the rows that cannot be used, and why; else none, for `standardize` raises at the first one."""
+        """With --on-error skip, the rows that cannot be used, and why; else none, as `standardize` raises at the first one."""
         found: dict[int, str] = {}
-        parts = [(0, len(rows))] if self.on_error == "skip" else []  # one that is refused is halved until a row is alone
+        parts = [(0, len(rows))] if self.on_error == "skip" else []  # a refused part is halved until one row is left
         while parts:
             begin, end = parts.pop()
             try:
@@ -311,7 +313,7 @@ class Recipe(ABC):
             except DataError as error:
                 middle = (begin + end) // 2
                 if error.where == rows.source:
-                    raise  # it is no fault of rows
+                    raise  # it is not the fault of a row
                 if end - begin > 1:
                     parts += [(middle, end), (begin, middle)]
                 elif all(values[begin] is None for values in rows.columns.values()):
@@ -322,14 +324,14 @@ class Recipe(ABC):
 
     @abstractmethod
     def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
-        """`standardize`, which refuses rows that cannot be used."""
+        """`standardize`, but raising for rows that cannot be used."""
 
     @abstractmethod
     def texts_of(self, examples: Examples) -> Iterable[tuple[str, ...]]:
         """All texts of each row of `standardize`; rows with the same texts count as equal."""
 
     def num_learned(self, examples: Examples) -> int:
-        """How many rows of `standardize`, with labels, have something to learn."""
+        """How many labelled rows of `standardize` have something to learn."""
         return len(examples)
 
     @abstractmethod
@@ -338,7 +340,7 @@ class Recipe(ABC):
 
 
 def settle_columns(recipe: Recipe, rows: Examples) -> Columns:
-    """`find_columns`, and a note of the columns that nothing reads, unless the data is the recipe's own. Raises DataError."""
+    """`find_columns`, and a note about unread columns, unless the data is the recipe's own. Raises DataError."""
     columns = recipe.find_columns(rows)
     unused = unread_columns(replace(recipe, **columns.named), rows, labelled=True)
     notes = (f"{plural(len(unused), 'column')} not used: {listed(unused, 12)}",) if unused else ()
@@ -346,25 +348,25 @@ def settle_columns(recipe: Recipe, rows: Examples) -> Columns:
 
 
 def unread_columns(recipe: Recipe, rows: Examples, *, labelled: bool) -> list[str]:
-    """The columns of a user's data that a recipe whose columns are found does not read; labelled: to train."""
+    """The columns of a user's data that a recipe with known columns does not read. labelled: whether in training."""
     if not recipe.names_files and (recipe.dataset is not None or recipe.folder.files):
         return []
     try:
         read = recipe.columns_read(rows, labelled=labelled)
-    except DataError:  # of a missing column, which `standardize` reports
+    except DataError:  # a missing column, which `standardize` reports
         return []
     return [name for name in rows.columns if name not in read]
 
 
 def guessed(recipe: Recipe, named: Mapping[str, Any]) -> tuple[str, ...]:
-    """A note with the columns that were found by their names."""
+    """A note listing the columns that were found by name."""
     found = {role: name for role, name in named.items() if name is not None and getattr(recipe, role) is None}
     pairs = [f"{role} = {name if isinstance(name, str) else ','.join(name)}" for role, name in found.items()]
     return (f"columns found by name: {', '.join(pairs)}",) if pairs else ()
 
 
 def check_needs(recipe: Any) -> None:
-    """Raise UsageError for an option that has no effect without another one, which is off."""
+    """Raise UsageError for an option that has no effect because another one is off."""
     declared = options_of(recipe)
     for name, each in declared.items():
         if each.needs is not None and getattr(recipe, name) not in (None, False) and not getattr(recipe, each.needs):
@@ -386,14 +388,14 @@ def _no_option(name: str, family: str, known: Sequence[str]) -> UsageError:
 
 
 def _families(of: type[Recipe] = Recipe) -> Iterator[type[Recipe]]:
-    for each in of.__subclasses__():  # of two or more families together where they share options
+    for each in of.__subclasses__():  # some subclasses only hold the options of several families
         if "family" in each.__dict__:
             yield each
         yield from _families(each)
 
 
 def refuse_url(data: str | None) -> None:
-    """Raise UsageError for --data that is a URL: the files of a folder are found here only."""
+    """Raise UsageError if --data is a URL: a folder's files can only be found locally."""
     if data is not None and is_url(data):
         raise UsageError(
             "--data is a URL; expected a local folder", where=data, hint="name its files: --train URL --validation URL"
@@ -401,5 +403,5 @@ def refuse_url(data: str | None) -> None:
 
 
 def _absolute(path: str | None) -> str | None:
-    """An absolute path, so that run.json holds from any folder; a share such as 10%, or a URL, is returned unchanged."""
+    """An absolute path, so that run.json is valid from any folder; a share such as 10%, or a URL, is returned unchanged."""
     return path if path is None or path == "-" or is_url(path) or parse_held_out(path) else str(Path(path).resolve())

@@ -1,4 +1,4 @@
-"""A recipe in run.json, written and read as data: nothing that a run names is executed."""
+"""A recipe in run.json, written and read as data: no code that a run names is executed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bertkit.tasks.catalog import REMOVED, load_builtin
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.sources import Embedded, Folder, Hub
 
-# What bertkit 0.1 also kept of a recipe: what was found in its data, and fields that prepare= replaces.
+# What bertkit 0.1 also stored with a recipe: what it found in the data, and fields that prepare= replaces.
 _SETTLED = (
     *("model_labels", "labels_derived", "weights_balanced", "thresholds", "intents", "threshold_tuned", "question_column"),
     *REMOVED,
@@ -24,7 +24,7 @@ _SOURCES = {"hub": Hub, "embedded": Embedded}
 
 
 def to_json(recipe: Recipe, *, name: str) -> dict[str, Any]:
-    """The recipe as run.json keeps it; of functions (metrics, data, prepare) only names, or that there is one."""
+    """The recipe as stored in run.json; functions (metrics, data, prepare) only by name, or by whether there is one."""
     values = {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe) if f.name != "training"}
     source = values.pop("dataset")
     if isinstance(source, (Hub, Embedded)):
@@ -40,10 +40,10 @@ def to_json(recipe: Recipe, *, name: str) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: str, own: Recipe | None = None) -> Recipe:
-    """The recipe that run.json keeps, with its training settings; values: from `as_asked`.
+    """The recipe stored in run.json, with its training settings; values: from `as_asked`.
 
-    Functions are those of `own`, the recipe that the run was trained with, by default bertkit's recipe of that name; without
-    one they raise UsageError where they are needed.
+    Functions come from `own`, the recipe that the run was trained with, by default bertkit's recipe of that name; without one,
+    they raise UsageError when needed.
     """
     family = FAMILIES[values["family"]]
     own = own or load_builtin(str(values["name"]))
@@ -54,7 +54,7 @@ def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: 
     fields = {key: tuple(v) if isinstance(v, list) and "tuple" in str(hints[key]) else v for key, v in fields.items()}
     fields.pop("metric", None)
     if "classes" in hints and not (values.get("regression") or values.get("multi_label")):
-        fields.setdefault("classes", True)  # an older run was trained on whatever its labels are
+        fields.setdefault("classes", True)  # older runs accepted any labels as classes
     for kind, arguments in (fields.pop("dataset", None) or {}).items():
         fields["dataset"] = _SOURCES[kind](**arguments) if kind in _SOURCES else own.dataset if own else Refused("dataset")
     headers = {split: tuple(names) for split, names in values["folder"]["headers"].items()}
@@ -66,9 +66,9 @@ def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: 
 
 
 def options_of_run(values: Mapping[str, Any], overrides: Collection[str] = ()) -> dict[str, Any]:
-    """The options that repeat a run: those that its recipe was given, and every setting of its training.
+    """The options that repeat a run: those given to its recipe, and every training setting.
 
-    overrides: those that the command line replaces. Raises UsageError for a metric that is code.
+    overrides: options that the command line replaces. Raises UsageError for a metric that is code.
     """
     recipe, training = as_asked(values["recipe"]), values["training"]
     family = FAMILIES.get(recipe.get("family", ""))
@@ -81,7 +81,7 @@ def options_of_run(values: Mapping[str, Any], overrides: Collection[str] = ()) -
 
 
 def as_asked(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe of run.json as it was asked for, without what bertkit 0.1 found in its data and kept in the same place."""
+    """A recipe in run.json as the user gave it, without what bertkit 0.1 found in the data and stored in the same place."""
     values = dict(values)
     for flag, option, asked in (
         ("labels_derived", "labels", None),

@@ -34,7 +34,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class Embedded:
-    """Files that ship with bertkit, one a split."""
+    """Files that ship with bertkit, one per split."""
 
     folder: str
 
@@ -47,10 +47,10 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Folder:
-    """The layout of a folder of files, where their names and headers are not the usual ones.
+    """The layout of a folder whose files do not have the usual names and headers.
 
-    files: by split, a pattern of the file's name, as in a shell. headers: by split, the names of columns of a file without a
-    header. rename: columns to rename.
+    files: by split, a shell pattern for the file's name. headers: by split, the column names of a file without a header.
+    rename: columns to rename.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
@@ -73,8 +73,8 @@ class Folder:
         endings: Sequence[str],
         columns: tuple[str, ...] | None = None,
     ) -> Examples:
-        """The rows of a split: of its file, which has one of `endings`, by `read`; or of a data set that is saved there, whose
-        configuration is `name`. Raises DataError.
+        """The rows of a split: those that `read` finds in its file, with one of `endings`; or those of a data set saved there,
+        with the configuration `name`. Raises DataError.
         """
         if folder.is_file():
             raise DataError("--data is a file; expected a folder", where=str(folder), hint="give its folder, or --train FILE")
@@ -98,7 +98,7 @@ class Folder:
         raise DataError(what, where=str(folder), hint=hint)
 
     def has(self, folder: Path, split: str, endings: Sequence[str]) -> bool:
-        """Whether a folder has a file of the split, or a saved data set that has it."""
+        """Whether a folder has a file for the split, or a saved data set with it."""
         if not folder.is_dir():
             return False
         return self._find(folder, split, endings) is not None or split in _saved_splits(folder)

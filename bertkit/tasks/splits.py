@@ -19,7 +19,7 @@ from bertkit.readers.splitting import Fold, parse_held_out, split_examples
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.sources import Embedded, Hub
 
-SET_ASIDE = "set_aside"  # the split of training rows that are neither trained nor evaluated on
+SET_ASIDE = "set_aside"  # the split of training rows that are used neither for training nor for evaluation
 
 
 class Splits(NamedTuple):
@@ -30,10 +30,10 @@ class Splits(NamedTuple):
 
 
 def read_splits(recipe: Recipe, splits: Iterable[str] | None = None, *, read: dict[str, Examples] | None = None) -> Splits:
-    """The rows of a resolved recipe's splits, unchanged; default: those of training and evaluation.
+    """The rows of a resolved recipe's splits, unchanged; default: the splits for training and evaluation.
 
-    read: files and whole splits that a recipe of the same data has read; what is read now is added. Raises DataError, and
-    UsageError for a missing split.
+    read: files and whole splits that a recipe on the same data has already read; what is read now is added. Raises DataError,
+    and UsageError for a missing split.
     """
     source = _Source(recipe, {} if read is None else read)
     rows = {split: source.read(split) for split in dict.fromkeys(splits or recipe.splits)}
@@ -65,12 +65,12 @@ class _Source:
 
     @cached_property
     def _parts(self) -> list[Examples]:
-        """The rows to train on, and if some of them are the validation split, these."""
+        """The rows to train on and, if some of the training rows are the validation split, those."""
         return self._split(self._remaining[0], self.recipe.held_out_share)
 
     @cached_property
     def _remaining(self) -> list[Examples]:
-        """All training rows that are not set aside, and if some are, these."""
+        """The training rows that are not set aside and, if some are, those that are."""
         return self._split(self._read_whole(self.recipe.train_split), parse_held_out(self.recipe.set_aside or ""))
 
     def _split(self, rows: Examples, share: float | Fold | None) -> list[Examples]:
@@ -80,10 +80,10 @@ class _Source:
         rows = named.usable(rows, labelled=True)
         text, labels = named.split_by(rows)
         kept, held = split_examples(rows, share, seed=self.recipe.split_seed, labels=labels, text=text)
-        return [kept, replace(held, remarks=held.remarks._replace(left_out=()))]  # which `kept` tells
+        return [kept, replace(held, remarks=held.remarks._replace(left_out=()))]  # `kept` reports them
 
     def _read_whole(self, split: str) -> Examples:
-        """A split that the data itself has."""
+        """A split that exists in the data itself."""
         recipe = self.recipe
         if recipe.names_files:
             return self._read_own(split)
@@ -106,7 +106,7 @@ class _Source:
         return rows if recipe.prepare is None else self._prepared(rows, split)
 
     def _read_own(self, split: str) -> Examples:
-        """A split in a file of the user's."""
+        """A split in one of the user's files."""
         recipe = self.recipe
         file = getattr(recipe, split) if split in SPLITS else None
         if file is None:
@@ -128,7 +128,7 @@ class _Source:
         return Examples({name: [row.get(name) for row in rows] for name in names}, f"{split} of the recipe", range(len(rows)))
 
     def _prepared(self, rows: Examples, split: str) -> Examples:
-        """Rows of the recipe's own data as its `prepare` cleans them."""
+        """Rows of the recipe's own data, cleaned by its `prepare`."""
         assert self.recipe.prepare is not None
         with _located(f"the recipe's prepare fails for split {split!r}"):
             prepared = self.recipe.prepare(rows, split)
@@ -142,7 +142,7 @@ class _Source:
 
 @contextmanager
 def _located(what: str) -> Iterator[None]:
-    """Name the line at which a function of a recipe fails: raise DataError for what is not one of our own errors."""
+    """Name the line at which a recipe's function fails: raise DataError in place of any error that is not ours."""
     try:
         yield
     except UserError:

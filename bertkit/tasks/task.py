@@ -1,6 +1,6 @@
 """A task: a recipe fitted to training rows, or restored from a trained model. It encodes, builds the head, decodes and scores.
 
-It knows no files, no command line and no terminal.
+It does not know about files, the command line or the terminal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Logits = Mapping[str, Sequence[NDArray]]  # of one model, by name: an array for 
 
 
 class Encoding(NamedTuple):
-    """features: in the examples' order. counts: what a user should know about them, such as how many were truncated."""
+    """features: in the order of the examples. counts: to report to the user, such as how many examples were truncated."""
 
     features: Features
     counts: tuple[Count, ...] = ()
@@ -48,15 +48,15 @@ class Encoding(NamedTuple):
 class Task(Presents):
     """A fitted recipe; each family is a subclass.
 
-    recipe: every option filled in, those of training too; columns as training data names them. fresh_head: whether a new head
-    replaces the model's. labels: in the order of the model's outputs; empty if those are not classes.
+    recipe: with every option filled in, including training settings; columns are named as in the training data. fresh_head:
+    whether a new head replaces the model's. labels: in the order of the model's outputs; empty if these are not classes.
     """
 
-    hf_class: ClassVar[str]  # the class of transformers with this family's usual head
+    hf_class: ClassVar[str]  # the transformers class with this family's usual head
     recipe_class: ClassVar[type[Recipe]]
     families: ClassVar[dict[str, type[Task]]] = {}
     truncated_by: ClassVar[str] = "--max-length"  # the option that truncates texts
-    by_word: ClassVar[bool] = False  # whether each word of an example has a prediction of its own
+    by_word: ClassVar[bool] = False  # whether each word of an example has its own prediction
 
     recipe: Recipe
     fresh_head: bool = False
@@ -79,11 +79,11 @@ class Task(Presents):
         fresh_head: bool | None = False,
         where: str = "the model",
     ) -> Task:
-        """Fit a resolved recipe to its training rows; its labels take the order of the model's head if that is kept.
+        """Fit a resolved recipe to its training rows; if the model's head is kept, labels take its order.
 
-        Training settings that nobody set get their defaults. rows: as the data has them. config: of the model to train, if
-        there is one. fresh_head: replace the model's head; None: only if its kind or its number of labels does not fit. Raises
-        DataError for rows without labels, ModelError for a head with other labels.
+        Training settings that are not set get their defaults. rows: as in the data. config: of the model to train, if any.
+        fresh_head: replace the model's head; None: only if its kind or its number of labels does not fit. Raises DataError for
+        rows without labels, ModelError for a head with other labels.
         """
         cls = Task.families[recipe.family]
         columns = settle_columns(recipe, rows)
@@ -129,7 +129,7 @@ class Task(Presents):
             kept = {name: block[name] for name in _KEPT_OF_TRAINING if name in block}
             training = filled(recipe.training, kept, asdict(default.training))
             asked = {name for name, value in asdict(recipe.training).items() if value is not None}
-            if "max_length" not in asked | kept.keys():  # nobody says: as far as the model reads
+            if "max_length" not in asked | kept.keys():  # not set: at most the model's maximum
                 training = replace(training, max_length=min(training.max_length, config.max_position_embeddings))
             recipe = filled(replace(recipe, training=training), known)
         except UsageError as error:  # a bad value in config.json
@@ -142,12 +142,12 @@ class Task(Presents):
 
     @staticmethod
     def unfitted(recipe: Recipe) -> Task:
-        """A task without labels: it can only encode, without targets."""
+        """A task without labels, which can only encode, without targets."""
         return Task.families[recipe.family](recipe=replace(filled(recipe), training=filled(recipe.training)))
 
     @classmethod
     def fits(cls, block: Mapping[str, Any], recipe: Recipe) -> bool:
-        """Whether a model's head, which its block describes, is the kind that the recipe asks for."""
+        """Whether a model's head, described by its block, is of the kind that the recipe needs."""
         asked = {name: getattr(recipe, name, None) for name in PLAIN_HEAD}
         same = all(asked[name] in (None, block.get(name, plain)) for name, plain in PLAIN_HEAD.items())
         return same and block["family"] in (None, cls.family)
@@ -155,21 +155,21 @@ class Task(Presents):
     @classmethod
     @abstractmethod
     def fit_examples(cls, recipe: Any, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]) -> Task:
-        """Fit a recipe to examples of `standardize`; config, block: of the model whose head is kept, if any."""
+        """Fit a recipe to examples from `standardize`. config, block: of the model whose head is kept, if any."""
 
     @classmethod
     @abstractmethod
     def _restore(cls, recipe: Any, config: BertConfig, block: Mapping[str, Any], where: str) -> Task:
-        """Restore the labels of a trained model, matched by name to those of the recipe."""
+        """Restore the labels of a trained model, matched by name with those of the recipe."""
 
     # --- the model ---
 
     def architecture(self, config: BertConfig) -> str:
-        """The class of transformers that gives equal logits; "BertModel" for heads that transformers does not have."""
+        """The transformers class with the same logits; "BertModel" for heads that transformers does not have."""
         return "BertModel" if own_parts(self._options()) else self.hf_class
 
     def configure(self, config: BertConfig) -> BertConfig:
-        """The architecture with this task's labels and config["bertkit"], which holds all that using the model needs."""
+        """The architecture with this task's labels and config["bertkit"], which has everything needed to use the model."""
         config = config.without_head()
         block = {"format": 1, "family": self.family, **self._options(), **self.fitted()}
         return replace(config, extra=config.extra | {BLOCK_KEY: {k: v for k, v in block.items() if v is not None}})
@@ -181,7 +181,7 @@ class Task(Presents):
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def fitted(self) -> dict[str, Any]:
-        """The fitted state beside the labels in id2label, as JSON values."""
+        """The fitted state besides the labels in id2label, as JSON values."""
         return {}
 
     @abstractmethod
@@ -196,21 +196,21 @@ class Task(Presents):
         return self.name_labels(examples) if labelled else examples
 
     def name_labels(self, examples: Examples) -> Examples:
-        """Examples of `standardize` with labels by the names of this task. Raises DataError with the row for an unknown one."""
+        """Examples from `standardize` with this task's label names. Raises DataError with the row for an unknown label."""
         return examples
 
     def check(self, examples: Examples) -> Iterator[Finding]:
-        """What `bertkit check` finds in labelled examples of `standardize` for this family alone; the task may be unfitted."""
+        """What `bertkit check` finds only for this family in labelled examples of `standardize`; the task may be unfitted."""
         yield from ()
 
     @abstractmethod
     def encode(
         self, examples: Examples, tokenizer: Tokenizer, *, max_length: float | None = None, labelled: bool = True
     ) -> Encoding:
-        """The features of examples, in their order. max_length: default: the recipe's; math.inf: nothing is truncated."""
+        """The features of examples, in order. max_length: by default the recipe's; math.inf: nothing is truncated."""
 
     def max_tokens(self, max_length: float | None) -> int:
-        """The max_length of `encode` as a number of tokens; math.inf becomes more than any text has."""
+        """The max_length of `encode` in tokens; math.inf becomes a number that no text exceeds."""
         return int(min(self.recipe.training.max_length if max_length is None else max_length, 10**6))
 
     @abstractmethod
@@ -224,11 +224,11 @@ class Task(Presents):
         """
 
     def joined(self, others: Sequence[Self]) -> Self:
-        """This task for the mean probabilities of its model and others. Raises ModelError where their outputs differ."""
+        """This task for the mean probabilities of its model and others. Raises ModelError if their outputs differ."""
         return self.pooled(others)
 
     def pooled(self, others: Sequence[Self]) -> Self:
-        """This task for rows of which each model predicted a part. Raises ModelError where their outputs differ."""
+        """This task for rows of which each model predicted a part. Raises ModelError if their outputs differ."""
         for other in others:
             if other.outputs_named() != self.outputs_named():
                 raise ModelError(f"the runs have other labels: {listed(other.labels)}; expected {listed(self.labels)}")
@@ -239,11 +239,11 @@ class Task(Presents):
         return self.labels
 
     def words_judged(self, examples: Examples) -> Sequence[list[str]] | None:
-        """The words of each example, where `judge` has a label for each of them; None where it has none."""
+        """The words of each example, if `judge` has a label for each word; otherwise None."""
         return None
 
     def judge(self, outputs: Logits, features: Features, examples: Examples) -> dict[str, Judged]:
-        """Labels beside the probabilities of each, by what they are labels of; of families that have classes."""
+        """The labels with their probabilities, by what they label; only for families with classes."""
         raise NotImplementedError(self.family)
 
     @abstractmethod
@@ -252,29 +252,29 @@ class Task(Presents):
 
     @abstractmethod
     def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:
-        """A function that scores any of these rows, repeated ones too, as a bootstrap draws them."""
+        """A function that scores any selection of these rows, with repeats, as a bootstrap draws them."""
 
     def score(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float | None]:
         """The scores of all rows by name; the first one decides which step is best."""
         return self.scorer(predictions, truth)(np.arange(len(truth)))
 
     def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
-        """What must be beaten, by name: predictions for `examples` that are fitted to other examples in seconds.
+        """Baselines by name: predictions for `examples`, fitted to `train` in seconds.
 
         model: for a linear probe.
         """
         return {}
 
     def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:
-        """This task with thresholds tuned on these rows; those that the user set are kept."""
+        """This task with thresholds tuned on these rows; thresholds set by the user are kept."""
         return self
 
     def remarks_on_tuning(self, truth: Sequence[Any]) -> tuple[str, ...]:
-        """What a user should know about tuning on these rows, a line each."""
+        """Remarks for the user about tuning on these rows, one line each."""
         return ()
 
     def thresholds_tuned(self) -> dict[str, float]:
-        """The tuned thresholds by name, to be listed among the scores."""
+        """The tuned thresholds by name, for listing among the scores."""
         return {}
 
     def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
@@ -286,7 +286,7 @@ class Task(Presents):
         return len({repr(prediction.value) for prediction in predictions})
 
     def decisions(self, prediction: Prediction) -> list[Any]:
-        """What a prediction decides, one by one."""
+        """The single decisions of a prediction."""
         return [prediction.value]
 
     @abstractmethod
@@ -296,14 +296,14 @@ class Task(Presents):
     def confidences(
         self, predictions: Sequence[Prediction], truth: Sequence[Any]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
-        """(N,) the probability of each decision, and (N,) whether it is right; None where decisions have no probability."""
+        """(N,) the probability of each decision, and (N,) whether it is right; None if decisions have no probability."""
         if any(prediction.probability is None for prediction in predictions):
             return None
         right = [self.error(*pair) == 0 for pair in zip(predictions, truth, strict=True)]
         return np.array([prediction.probability for prediction in predictions]), np.array(right)
 
     def classes_of(self, examples: Examples) -> Sequence[Collection[str]]:
-        """The classes of each example of `examples` by which scores are worth telling apart."""
+        """The classes of each example, for scores by class."""
         return self.recipe.labels_of(examples)
 
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
@@ -311,44 +311,44 @@ class Task(Presents):
         return None
 
     def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
-        """More detail than the scores."""
+        """Details beyond the scores."""
         return []
 
     # --- as people and files see it ---
 
     def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:
-        """What `bertkit eval --output-dir` writes for an example."""
+        """The row that `bertkit eval --output-dir` writes for an example."""
         return self.row(prediction, examples, row) | {"gold": truth}
 
     @abstractmethod
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
-        """The reference of an example, for a person."""
+        """The reference of an example, formatted for display."""
 
     @abstractmethod
     def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
-        """An example for a page, by name: what the model read, then "expected" and "predicted"."""
+        """An example for an HTML page, by name: the model's inputs, then "expected" and "predicted"."""
 
     @abstractmethod
     def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:
-        """For each sequence of a feature, its targets in words by position."""
+        """For each sequence of a feature, its targets by position, in words."""
 
     def files(self, predictions: Sequence[Prediction], truth: Sequence[Any], examples: Examples) -> dict[str, str]:
-        """What `bertkit eval --output-dir` writes: contents by file name."""
+        """The files that `bertkit eval --output-dir` writes: contents by file name."""
         pairs = enumerate(zip(predictions, truth, strict=True))
         return {"predictions.jsonl": jsonl_text([self.evaluated_row(*pair, examples, row) for row, pair in pairs])}
 
     def to_json(self) -> dict[str, Any]:
-        """The fitted state as run.json keeps it."""
+        """The fitted state as stored in run.json."""
         return self._options() | self.fitted() | {"labels": list(self.labels) or None}
 
 
 _KEPT_OF_TRAINING = ("max_length", "precision", "micro_batch_tokens")
-# id2label holds the labels, metrics are for scoring, and a column's number is that of one CoNLL file.
+# id2label has the labels, metrics are only for scoring, and a column's number is valid for one CoNLL file.
 _NOT_KEPT = ("labels", "metric", "column")
 
 
 def _kept(recipe: Recipe) -> list[str]:
-    """The names of the family's own options that a model's block keeps: those that using the model needs."""
+    """The family's own options that a model's block stores: those needed to use the model."""
     left_out = {*options_of(Recipe), *_NOT_KEPT}
     return [name for name, declared in options_of(recipe).items() if "eval" in declared.used and name not in left_out]
 

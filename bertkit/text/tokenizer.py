@@ -1,7 +1,7 @@
 """A WordPiece tokenizer: columns of text to rows of ids (Devlin et al., 2019, section 3).
 
-The work is done by the tokenizers library without special tokens, each word between spaces once; [CLS] a [SEP] b [SEP] is then
-put together for all rows at once. Nothing is padded: rows are ragged.
+The tokenizers library does the work, without special tokens and only once per word between spaces; [CLS] a [SEP] b [SEP] is
+then assembled for all rows at once. Nothing is padded: rows are ragged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOKENIZER = Kind(
     at_once=True,
 )
 CHUNK = 4096  # rows encoded at once: the library's encodings need far more memory than the ids
-MOST_CACHED = 2**25  # bytes of cached words, about; with more the cache is emptied
+MOST_CACHED = 2**25  # bytes of cached words, about, beyond which the cache is emptied
 _BYTES_OF_A_WORD, _BYTES_OF_A_CHARACTER = 150, 4  # the objects of each word; its characters and pieces
 
 # BERT's special tokens by role, in the order of its vocabularies: [PAD] is 0.
@@ -129,7 +129,7 @@ class Tokenizer:
 
     @cached_property
     def vocab_hash(self) -> str:
-        """sha256 of the tokens in their order, one a line: where no tokens were added, that of vocab.txt as saved."""
+        """sha256 of the tokens in order, one per line; if no tokens were added, that of the saved vocab.txt."""
         return sha256(_vocab_txt(self.vocab).encode()).hexdigest()
 
     @cached_property
@@ -141,7 +141,7 @@ class Tokenizer:
 
     @cached_property
     def ordinary_ids(self) -> NDArray[np.int64]:
-        """The ids of all tokens but the special ones and [unused0], [unused1], ..."""
+        """The ids of all tokens except the special ones and [unused0], [unused1], ..."""
         special = self.special_tokens.values()
         kept = (token for token in self.vocab if token not in special and not re.fullmatch(r"\[unused\d+\]", token))
         return np.array(sorted(self.vocab[token] for token in kept))
@@ -170,7 +170,7 @@ class Tokenizer:
     def assemble(
         self, columns: Sequence[Ragged], max_length: int, truncate: str, *, special: tuple[int, int] | None = None
     ) -> Encoded:
-        """`encode` of one or two columns of tokens. special: what stands for [CLS] and [SEP], where values are no ids."""
+        """`encode` for one or two columns of tokens. special: the values for [CLS] and [SEP], if values are not ids."""
         num_special = len(columns) + 1
         if max_length < num_special:
             raise UsageError(f"max_length is {max_length}; expected at least {num_special}, just for [CLS] and [SEP]")
@@ -242,7 +242,7 @@ class Tokenizer:
 
 
 class PieceCache:
-    """Caches the pieces of words from `encode`, which must tokenize a text as its words between spaces.
+    """Caches the pieces of words from `encode`, which must tokenize each word between spaces independently.
 
     Running text has few new words; looking words up takes a tenth of the time of tokenizing them.
     """
@@ -283,7 +283,7 @@ def bert_tokenizer(vocab: dict[str, int], given: dict[str, bool], *, unk_token: 
 
 
 def _vocab_txt(vocab: dict[str, int]) -> str:
-    """The tokens in the order of their numbers, one a line."""
+    """The tokens in the order of their ids, one per line."""
     return "".join(f"{token}\n" for token in sorted(vocab, key=vocab.__getitem__))
 
 

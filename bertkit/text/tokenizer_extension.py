@@ -1,4 +1,4 @@
-"""Give a tokenizer the words of one's own text that it splits or does not know; its tokens keep their numbers."""
+"""Extend a tokenizer with words of the user's text that it splits or does not know; its own tokens keep their ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNTED = 2**20  # most distinct words that are counted
 
 
 def count_words(texts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Counter[str]:
-    """How often each word of lists of lines occurs: normalized, and split at punctuation and around Chinese characters.
+    """How often each word occurs in lists of lines, normalized and split at punctuation and around Chinese characters.
 
     The text is read once, in bounded memory: beyond COUNTED distinct words the rarer half is forgotten. Raises DataError if
     there is no text.
@@ -46,9 +46,9 @@ def count_words(texts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Counter
 
 
 def words_to_add(counts: Mapping[str, int], tokenizer: Tokenizer, *, most: int, min_frequency: int) -> list[str]:
-    """The most frequent words that the tokenizer splits or does not know, of equals the first by alphabet.
+    """The most frequent words that the tokenizer splits or does not know; ties are in alphabetical order.
 
-    Words that are rarer than min_frequency, or too long for the tokenizer to look up, are none of them.
+    Words rarer than min_frequency, or too long for the tokenizer to look up, are excluded.
     """
     longest = tokenizer.backend.model.max_input_chars_per_word
     words = [word for word in counts.keys() - tokenizer.vocab.keys() if counts[word] >= min_frequency and len(word) <= longest]
@@ -70,7 +70,7 @@ class Fit(NamedTuple):
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, counts: Mapping[str, int]) -> Fit:
-        """Of a text with these counts of its words."""
+        """The fit to a text with these word counts."""
         pieces, numbers = tokenizer.pieces([*counts]), np.fromiter(counts.values(), dtype=np.int64)
         unknown = np.repeat(numbers, pieces.lengths)[pieces.values == tokenizer.unk_token_id].sum()
         total = (pieces.lengths * numbers).sum()

@@ -1,4 +1,4 @@
-"""Train a WordPiece vocabulary on one's own text (Devlin et al., 2019, section 3)."""
+"""Train a WordPiece vocabulary on the user's text (Devlin et al., 2019, section 3)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def train_tokenizer(
     Words are split as in BERT: at white space, at punctuation and around each Chinese character; uncased words are lower-cased
     and lose their accents. Those of more than LONGEST characters are left out. Pieces that occur together fewer than
     min_frequency times are not joined. Printable ASCII is in the vocabulary; other characters rarer than one in a million are
-    left out, and all characters take two thirds of the vocabulary at most. The same texts give the same vocabulary. Notes how
-    much of the text it makes [UNK]. Raises UsageError for a vocabulary that is too small, DataError if there is no text.
+    left out, and all characters take at most two thirds of the vocabulary. The same texts give the same vocabulary. Reports
+    how much of the text becomes [UNK]. Raises UsageError for a vocabulary that is too small, DataError if there is no text.
     """
     special = list(SPECIAL_TOKENS.values())
     options = {"lowercase": not cased}
@@ -45,7 +45,7 @@ def train_tokenizer(
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
-        # The library numbers characters within words in random order and breaks ties by these numbers: so they are numbered
+        # The library numbers characters inside words in random order and breaks ties by these numbers, so they are numbered
         # beforehand, as if they were special.
         special_tokens=[*special, *within],
         initial_alphabet=alphabet,
@@ -78,7 +78,7 @@ class _Text:
 
     def __iter__(self) -> Iterator[list[str]]:
         self.long_words, self.sample = 0, []
-        every, count, sampled = 1, 0, 0  # every which line is sampled; lines so far, and characters of the sample
+        every, count, sampled = 1, 0, 0  # one line in `every` is sampled; lines so far; characters in the sample
         for lines in self.texts:
             for line in lines:
                 if count % every == 0:

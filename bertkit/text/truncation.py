@@ -21,7 +21,7 @@ _HEAD = 4  # head+tail keeps one in so many tokens from the beginning: 128 of 51
 
 @dataclass(frozen=True)
 class Part:
-    """What sequences contain of one column of texts: `kept` tokens from `first` on, with a gap after `head`. All are (S,)."""
+    """The part of a column of texts in each sequence: `kept` tokens from `first` on, with a gap after `head`. All are (S,)."""
 
     kept: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -44,9 +44,9 @@ class Cut(NamedTuple):
 
 
 def cut_texts(lengths: Sequence[NDArray[np.int64]], room: int, how: str = "head") -> Cut:
-    """What is kept of texts, or pairs of texts, of these lengths, one array per column, in `room` tokens.
+    """What to keep of texts, or pairs of texts, with these lengths (one array per column), in `room` tokens.
 
-    Of a pair the longer text is truncated. Windows have equal lengths, are as few as possible, and overlap if they must.
+    In a pair, the longer text is truncated. Windows are equally long, as few as possible, and overlap if they must.
     """
     kept = [np.minimum(lengths[0], room)] if len(lengths) == 1 else list(longest_first(lengths[0], lengths[1], room))
     lost = np.array([whole - part for whole, part in zip(lengths, kept, strict=True)])  # (columns, E)

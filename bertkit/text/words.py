@@ -1,4 +1,4 @@
-"""The words of plain text with their places, for a tagger whose input nobody has split into words."""
+"""The words of plain text with their places, for taggers whose input is not split into words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Place = tuple[int, int]  # first character, the one after the last
 
 CUTS = ("basic", "jieba")  # how Chinese text is cut into words: each character, or as jieba finds them
 CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"  # each a word, as in BERT's tokenizer
-# What only changes the character before it: joiners, variation selectors, keycaps, skin tones, tags of flags.
+# Characters that only modify the one before: joiners, variation selectors, keycaps, skin tones, tags of flags.
 _EXTENDERS = "\u200d\u20d0-\u20f0\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\U000e0100-\U000e01ef"
 _EXTENDER = re.compile(f"[{_EXTENDERS}]")
 _CHUNK = re.compile(f"[{CJK}][{CJK}{_EXTENDERS}]*|[^\\s{CJK}]+")
@@ -29,9 +29,9 @@ _CLITIC = re.compile(f"(?<=[^\\W\\d_])['{_APOSTROPHE}]s$", re.IGNORECASE)
 
 
 def split_words(text: str, boundaries: Iterable[int] = (), cut: str | None = None) -> list[Place]:
-    """Where the words are: at white space, before and after punctuation at a word's ends ("U.N.", "1,000" stay whole), each
-    Chinese character and non-ASCII mark (the apostrophe is as in ASCII) for itself; and nowhere across the `boundaries`, such
-    as an entity's ends. Characters that nobody sees, such as variation selectors, are no words.
+    """The places of the words. Text is split at white space, around punctuation at a word's ends ("U.N.", "1,000" stay whole)
+    and at the `boundaries`, such as an entity's ends; each Chinese character and each non-ASCII mark (other than the
+    apostrophe) is a word. Invisible characters, such as variation selectors, are not words.
 
     cut: of CUTS, by default "basic". Raises MachineError for "jieba" if it is not installed and the text is Chinese.
     """
@@ -94,7 +94,7 @@ def _parts(chunk: str, offset: int) -> Iterator[Place]:
 
 
 def _marks(chunk: str) -> Iterator[Place]:
-    """The marks that are words wherever they stand: those that are not ASCII, and others that something extends."""
+    """The marks that are words in any position: non-ASCII ones, and others with an extender."""
     at = 0
     while at < len(chunk):
         end = at + 1

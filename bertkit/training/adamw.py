@@ -1,6 +1,6 @@
-"""AdamW (Loshchilov and Hutter, 2019) by torch's fused kernel.
+"""AdamW (Loshchilov and Hutter, 2019) with torch's fused kernel.
 
-On a CPU tensors are updated in blocks: their gradients, masters and moments are read from memory once.
+On a CPU, tensors are updated in blocks, so that gradients, masters and moments are read from memory only once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AdamW(UpdateRule):
         first = tensors[0].master
         on_cpu = first.device.type == "cpu"
         self.fused = first.device.type in ("cpu", "cuda")
-        # elsewhere starting a kernel costs more than memory: one block for each setting
+        # on other devices, starting a kernel costs more than memory traffic: one block per setting
         self.blocks = _blocks(tensors, config, updates, BLOCK if on_cpu else sum(tensor.master.numel() for tensor in tensors))
         rounded = any(tensor.working is not None for tensor in tensors)
         self.scratch = torch.empty(BLOCK, dtype=first.dtype) if on_cpu and rounded else None
@@ -73,7 +73,7 @@ class AdamW(UpdateRule):
             self._update(block, self._gradients(block, flat), learning_rate, divisor)
 
     def _gradients(self, block: _Block, flat: list[Tensor]) -> list[Tensor]:
-        """The gradients of a block in the masters' dtype; on a CPU in memory that the next block takes again."""
+        """The gradients of a block in the masters' dtype; on a CPU, in memory that the next block reuses."""
         gradients, used = [], 0
         for (index, part), master in zip(block.parts, block.masters, strict=True):
             gradient = flat[index][part]
@@ -87,10 +87,10 @@ class AdamW(UpdateRule):
         return gradients
 
     def _update(self, block: _Block, gradients: list[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
-        if divisor is not None and not self.fused:  # a fused kernel divides by it on the way
+        if divisor is not None and not self.fused:  # a fused kernel divides while it updates
             gradients = list(torch._foreach_div(gradients, divisor))
         beta1, beta2 = self.config.adam_beta1, self.config.adam_beta2
-        # What torch divides both moments by, taken back: the same update by the same kernel.
+        # Undoes torch's division of both moments, to get the update without bias correction from the same kernel.
         first, second = 1.0, 1.0
         if not self.config.adam_bias_correction:
             first, second = 1 - beta1**self.updates, math.sqrt(1 - beta2**self.updates)
@@ -115,7 +115,7 @@ class AdamW(UpdateRule):
 
 
 def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, updates: int, most: int) -> list[_Block]:
-    """The tensors in blocks of at most so many elements, each of one setting; a larger tensor is split."""
+    """The tensors in blocks of at most `most` elements with the same settings; a larger tensor is split."""
     blocks: list[_Block] = []
     open_blocks: dict[tuple[float, float], _Block] = {}
     for index, tensor in enumerate(tensors):

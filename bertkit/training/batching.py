@@ -31,7 +31,7 @@ class Sampler:
         return -(-self.num_features // self.batch_size)
 
     def features_at(self, step: int) -> NDArray[np.int64]:
-        """The indices of the features that `step` (from 0) is made of."""
+        """The indices of the features in `step` (from 0)."""
         epoch, position = divmod(step, self.steps_per_epoch)
         order = _order(self.num_features, self.seed, epoch)
         return order[position * self.batch_size : (position + 1) * self.batch_size]
@@ -63,15 +63,15 @@ def split_by_tokens(num_tokens: NDArray[np.int64], limit: int, multiple_of: int 
 
 
 def deal(num_tokens: NDArray[np.int64], limit: int, *, rank: int, world_size: int) -> list[NDArray[np.int64]]:
-    """The features of each micro-batch of this process, of at most `limit` tokens; their lengths alone decide.
+    """The features of each of this process's micro-batches, of at most `limit` tokens; depends only on the lengths.
 
-    Every process gets the same number of micro-batches; one for which no features are left gets an empty one.
+    Every process gets the same number of micro-batches; where no features are left, they are empty.
     """
     return split_by_tokens(num_tokens, limit, multiple_of=world_size)[rank::world_size]
 
 
 def collate(features: Features, indices: NDArray[np.int64]) -> Batch:
-    """Pack the features at `indices`. If there are none, the first feature stands in, and counts nothing: all weights are 0."""
+    """Pack the features at `indices`. If there are none, the first feature stands in, with all weights 0."""
     empty = not len(indices)
     indices = np.zeros(1, dtype=np.int64) if empty else indices
     starts = features.offsets[indices]

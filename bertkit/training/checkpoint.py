@@ -20,7 +20,7 @@ BEST = Owner("run's best model", ModelError, START_OVER, strict=True)
 
 
 def verify_checkpoint(folder: Path) -> Manifest:
-    """Its manifest. Raises ModelError unless every file is there and has the sha256 that the manifest gives it."""
+    """The manifest of a checkpoint. Raises ModelError unless every file is there and has the manifest's sha256."""
     try:
         manifest = Manifest.read(folder, CHECKPOINT)
         if manifest is None:
@@ -54,8 +54,8 @@ def newest_checkpoint(run_dir: Path) -> Path | None:
 
 
 def drop_older_checkpoints(newest: Path, keep: str) -> None:
-    """Delete all but the newest checkpoints of a run. keep: how many, or "all"; none that came after `newest`, of which the run
-    knows nothing."""
+    """Delete all but the newest checkpoints of a run, and any that came after `newest`, which the run does not know. keep: how
+    many, or "all"."""
     found = checkpoints_in(newest.parent)
     until = found.index(newest) + 1
     dropped = [*found[: max(0, until - int(keep))], *found[until:]] if keep != "all" else found[until:]
@@ -64,8 +64,8 @@ def drop_older_checkpoints(newest: Path, keep: str) -> None:
 
 
 def copy_to_root(checkpoint: Path, run_dir: Path) -> None:
-    """Make the model of a checkpoint that of a run's root. Its weights are a hard link if it is the run's own checkpoint, so
-    that they are on the disk once: files of weights are replaced, and never changed."""
+    """Copy a checkpoint's model to the root of a run. Weights of the run's own checkpoint are hard-linked, so they are on disk
+    only once; this is safe because weight files are replaced, never modified."""
     manifest = Manifest.read(checkpoint, CHECKPOINT)
     assert manifest is not None, "a checkpoint is written with its manifest"
     files = {name: sha256 for name, sha256 in manifest.files.items() if "/" not in name}
@@ -82,7 +82,7 @@ def copy_to_root(checkpoint: Path, run_dir: Path) -> None:
 
 
 def _link(file: Path, name: Path) -> None:
-    """Another name of a file; a copy of it where the file system has no hard links."""
+    """Hard-link a file; copy it if the file system has no hard links."""
     try:
         os.link(file.resolve(), name)
     except (OSError, NotImplementedError):
@@ -90,7 +90,7 @@ def _link(file: Path, name: Path) -> None:
 
 
 def drop_training_state(run_dir: Path) -> None:
-    """Of every checkpoint keep the model alone: the state of the optimizer is twice as large."""
+    """Keep only the model of every checkpoint: the optimizer's state is twice as large."""
     for checkpoint in checkpoints_in(run_dir):
         if (checkpoint / TRAINING).is_dir() and (manifest := Manifest.read(checkpoint)) is not None:
             kept = {name: sha256 for name, sha256 in manifest.files.items() if not name.startswith(f"{TRAINING}/")}

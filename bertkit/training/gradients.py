@@ -41,7 +41,7 @@ class SharedGradients:
             self.sizes.append(len(bucket))
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """The backward pass of a micro-batch. last: of the step."""
+        """Run the backward pass of a micro-batch. last: whether it is the last of the step."""
         self.last, self.missing = last, list(self.sizes)
         loss.backward()
         assert not any(self.missing), "a trained parameter got no gradient: freeze what a head does not read"
@@ -60,7 +60,7 @@ class SharedGradients:
             self.sent.append(dist.all_reduce(self.buckets[len(self.sent)], async_op=True))
 
     def wait(self) -> list[Tensor]:
-        """The sums of the step over all processes, as many as parameters and of their shapes."""
+        """The step's sums over all processes, one for each parameter and of its shape."""
         for work in self.sent:
             work.wait()
         self.first, self.sent = True, []

@@ -1,8 +1,8 @@
 """LAMB (You et al., 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", algorithm 2).
 
 Adam's update with decoupled weight decay, scaled for each tensor by its trust ratio: the norm of the tensor over that of the
-update, with phi(z) = z. What the paper leaves open is as in Google's code (google-research/albert, lamb_optimizer.py): a
-ratio with a norm of 0 counts as 1, and biases and LayerNorm take neither weight decay nor a trust ratio.
+update, with phi(z) = z. Details that the paper leaves open follow Google's code (google-research/albert, lamb_optimizer.py): a
+ratio with a norm of 0 counts as 1, and biases and LayerNorm get neither weight decay nor a trust ratio.
 """
 
 from __future__ import annotations

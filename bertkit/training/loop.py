@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainState:
-    """A run's progress: steps done and their time, also before a restart; the best evaluation so far (ties: the earlier), and
-    how many came after it; and what `position` of `train` said of the step."""
+    """A run's progress: the steps done and their time, including before a restart; the best evaluation so far (ties: the
+    earlier) and the number of evaluations since; and the mark that `position` of `train` gave for the step."""
 
     step: int = 0
     seconds: float = 0.0
@@ -67,7 +67,7 @@ class TrainState:
     position: list[int] | None = None
 
     def record(self, scores: dict[str, float | None], objective: float | None) -> bool:
-        """Take in an evaluation; returns whether it is the best so far. An undefined objective is worse than any other."""
+        """Record an evaluation; returns whether it is the best so far. An undefined objective is worse than any other."""
         self.last_scores = scores
         self.evaluations_since_best += 1
         better = self.best_objective is None or (objective is not None and objective > self.best_objective)
@@ -104,26 +104,26 @@ def train(
     matrix_rate: float | None = None,
     average_from: int | None = None,
 ) -> TrainState:
-    """Train `model` (in float32) for `total_steps` optimizer steps; run_dir gets checkpoints, the best model and metrics.jsonl.
+    """Train `model` (in float32) for `total_steps` optimizer steps; write checkpoints, the best model and metrics.jsonl.
 
-    config.precision is resolved. batches: step (from 0) -> this process's micro-batches, equally many on each process;
+    config.precision must be resolved. batches: step (from 0) -> this process's micro-batches, the same number on each process;
     called in a thread, some steps ahead.
-    save_model(step) -> what writes the model of that step into a folder, every parameter under its name; it is called in a
-    thread while training goes on. Without it nothing is saved. read_model reads the weights of such a folder. evaluate(module)
-    -> scores, and the number that decides which step is best (higher is better); without it the last is. Every `eval_every`
-    steps, and at the end, the model is evaluated. A checkpoint is written then or, with config.save_steps, that often and for
-    each new best model: what a resumed run takes for the best one must be that of its checkpoint. resume_from: a checkpoint,
-    from which training resumes, on a CPU bit-exactly. position: step -> a mark that the checkpoint keeps, from which a resumed
-    run finds that step's batches faster. best_since: evaluations up to this step were on other data, and are not compared
-    with later ones. matrix_rate: GFLOP/s of plain matrix products in one process, of which metrics.jsonl then has the share.
-    average_from: the step (from 0) from which on the mean of the weights after each step is what is evaluated and saved. Raises
-    UsageError when the loss is not finite, Interrupted on SIGINT, SIGTERM and SIGUSR1, once what was begun is written.
+    save_model: step -> a function that writes the model of that step to a folder, every parameter under its name; it is called
+    in a thread while training continues. Without it nothing is saved. read_model: reads the weights of such a folder.
+    evaluate: module -> scores, and the number that decides which step is best (higher is better); without it, the last one is.
+    eval_every: steps between evaluations; there is one at the end too. A checkpoint is written at each evaluation or, with
+    config.save_steps, that often and for each new best model, so that a resumed run's best model is that of its checkpoint.
+    resume_from: a checkpoint to resume from, bit-exactly on a CPU. position: step -> a mark to keep in the checkpoint, by which
+    a resumed run finds that step's batches faster. best_since: evaluations up to this step used other data and are not compared
+    with later ones. matrix_rate: GFLOP/s of plain matrix products in one process; metrics.jsonl then has the share reached.
+    average_from: from this step (from 0) on, evaluate and save the mean of the weights after each step. Raises UsageError if
+    the loss is not finite, Interrupted on SIGINT, SIGTERM and SIGUSR1, once started writes are complete.
     """
     module = model.to(accelerator.device)
     set_dropout(module, config.dropout, config.attention_dropout)
     set_activation_checkpointing(module, config.activation_checkpointing)
     use_tf32(config.precision)
-    torch.backends.cuda.enable_cudnn_sdp(False)  # its attention compiles a plan for each new shape, and steps have many
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its attention compiles a plan for each new shape, and a run has many
     if config.compile:
         compile_layers(module)
     optimizer = Optimizer(module, config, dtype=DTYPES[config.precision], num_processes=accelerator.num_processes)
@@ -143,15 +143,15 @@ def train(
         now = time.perf_counter()
         state.seconds, clock = state.seconds + now - clock, now
         state.position = None if position is None else position(state.step)
-        finish(wait=False)  # nothing is saved that comes of damaged data
-        if writer is not None and state.step != saved_step:  # rewriting one would leave none for a moment
+        finish(wait=False)  # raises if data was damaged, so that nothing learned from it is saved
+        if writer is not None and state.step != saved_step:  # rewriting a checkpoint would leave none for a moment
             writer.save(dataclasses.asdict(state), best=best)
         saved_step = state.step
 
     def all_saved() -> None:
         if writer is not None:
             writer.wait()
-        accelerator.wait_for_everyone()  # a launcher ends all where one process ends
+        accelerator.wait_for_everyone()  # a launcher ends all processes once one has ended
 
     if resume_from is not None:
         verified = verify_checkpoint(resume_from)
@@ -162,15 +162,15 @@ def train(
         if resume_from.resolve().parent == run_dir.resolve():
             saved_step = state.step
             if main and is_newest:
-                drop_older_checkpoints(resume_from, config.keep_checkpoints)  # as the kill may have prevented
+                drop_older_checkpoints(resume_from, config.keep_checkpoints)  # a kill may have prevented this
         of_best = resume_from if state.best_step == state.step else resume_from.with_name(f"checkpoint-{state.best_step}")
         if is_newest and of_best != resume_from:
-            verify_best(run_dir, verified.files)  # no later step needs to be better
+            verify_best(run_dir, verified.files)  # it stays the best if no later step is better
         elif of_best.is_dir():
             if of_best != resume_from:
                 verify_checkpoint(of_best)
             if writer is not None:
-                copy_to_root(of_best, run_dir)  # which may have an earlier one, after a kill, or that of a later checkpoint
+                copy_to_root(of_best, run_dir)  # which may have an older model after a kill, or that of a later checkpoint
         elif state.best_step is not None:
             progress.warn(f"the best model so far, of step {state.best_step}, is not kept: no later one is compared with it")
             state = TrainState(state.step, state.seconds)
@@ -214,10 +214,10 @@ def train(
             if stopping:
                 peers.stopping()
                 if window.losses:
-                    report()  # raises where a loss is not finite, which must not be saved
+                    report()  # raises if a loss is not finite: such weights must not be saved
                 save(best=False)
                 all_saved()
-                number = stop[0] if stop else signal.SIGINT  # another process may have got it
+                number = stop[0] if stop else signal.SIGINT  # another process may have received the signal
                 raise Interrupted(state.step, saved=save_model is not None, number=number)
             for micro_step, batch in enumerate(micro_batches):
                 seed_dropout(module, config.seed, state.step, micro_step, accelerator.process_index)
@@ -246,13 +246,13 @@ def train(
                     if scores:
                         progress.note(f"step {state.step}: {_summary(scores)}")
                 else:
-                    state.best_step = state.step  # nothing says which is best: the last one
+                    state.best_step = state.step  # without scores, the last step counts as the best
             due = evaluating if config.save_steps is None else state.step % config.save_steps == 0 or state.step == total_steps
             best = evaluating and state.best_step == state.step
             if due or best:
                 save(best=best)
             if evaluating:
-                window.start = time.perf_counter()  # tokens_per_second is that of training
+                window.start = time.perf_counter()  # tokens_per_second covers only training
         all_saved()
     if state.step < total_steps:
         progress.note(f"stopped early: no better score in {state.evaluations_since_best} evaluations")
@@ -260,7 +260,7 @@ def train(
 
 
 def check_machine(config: TrainConfig, device: torch.device) -> None:
-    """Raise UsageError or MachineError for settings with which this machine cannot train."""
+    """Raise UsageError or MachineError for settings that this machine cannot train with."""
     refuse_without_gpu(config.precision, device)
     if config.compile:
         check_compiler(device)
@@ -276,8 +276,8 @@ def _summary(scores: dict[str, float | None]) -> str:
 
 
 def step_losses(loss_sums: dict[str, Tensor], weights: dict[str, float], denominators: dict[str, float]) -> Tensor:
-    """This micro-batch's share of the step's losses, by term in the order of their names: (sum over targets) / (weight of the
-    whole step). Their sum is the loss.
+    """This micro-batch's share of the step's losses, sorted by term: (sum over targets) / (weight of the whole step). Their sum
+    is the loss.
 
     A micro-batch of weight 0 still runs backward, or the processes would wait for each other; it adds exactly 0.
     """
@@ -285,7 +285,7 @@ def step_losses(loss_sums: dict[str, Tensor], weights: dict[str, float], denomin
 
 
 def should_stop_early(state: TrainState, config: TrainConfig, accelerator: Accelerator) -> bool:
-    """Whether early_stopping_patience has run out; one process that says so stops all."""
+    """Whether early_stopping_patience has run out; if it has on one process, all stop."""
     if config.early_stopping_patience is None:
         return False
     stop = state.evaluations_since_best >= config.early_stopping_patience
@@ -317,8 +317,8 @@ class _Window:
         self.tokens, self.flops = self.tokens + tokens, self.flops + flops
 
     def read(self, step: int, matrix_rate: float | None) -> dict[str, float]:
-        """Mean loss, of each term too where there are several, last gradient norm, tokens/s and the share of matrix_rate, over
-        all processes.
+        """The mean loss (also of each term, if there are several), the last gradient norm, tokens/s and the share of
+        matrix_rate, over all processes.
 
         Raises UsageError for a loss that is not finite.
         """
@@ -352,7 +352,7 @@ def _restore(
 ) -> TrainState:
     from safetensors.torch import load_file
 
-    name = str(device) if device.type == "cuda" else device.type  # safetensors knows no cpu:0
+    name = str(device) if device.type == "cuda" else device.type  # safetensors does not know cpu:0
     optimizer.restore(read_model(checkpoint), load_file(checkpoint / TRAINING / OPTIMIZER, device=name))
     return read_progress(checkpoint)
 
@@ -368,9 +368,9 @@ def read_progress(checkpoint: Path) -> TrainState:
 
 @contextmanager
 def _stop_requested() -> Iterator[list[int]]:
-    """A list to which SIGINT, SIGTERM or SIGUSR1 adds its number, so that the step is finished; a second signal stops at once.
+    """A list to which SIGINT, SIGTERM or SIGUSR1 adds its number, so that the step can finish; a second signal stops at once.
 
-    Schedulers send SIGUSR1 when a job's time is nearly over, where they are asked to.
+    Schedulers can be told to send SIGUSR1 shortly before a job's time is over.
     """
     requested: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -14,9 +14,9 @@ LEAST = 2.0**-14
 
 @dataclass
 class LossScale:
-    """What the loss is multiplied by: half where gradients overflow, twice after many updates without an overflow.
+    """The factor on the loss: halved when gradients overflow, doubled after many updates without an overflow.
 
-    updates: how many there were since it changed.
+    updates: the number of updates since it last changed.
     """
 
     scale: float = 2.0**16
@@ -25,7 +25,7 @@ class LossScale:
     def admits(self, norm: Tensor) -> bool:
         """Whether gradients of this norm update the weights; the scale of the next ones follows from it.
 
-        It is read from the device, which a step in other precisions never does. Raises UsageError where no scale helps.
+        The norm is read from the device, which other precisions never do. Raises UsageError if no scale helps.
         """
         if not norm.isfinite().item():
             self.scale, self.updates = self.scale / 2, 0

@@ -15,7 +15,7 @@ LOG_FILE = "metrics.jsonl"
 
 
 class MetricsLog:
-    """That of a run's folder; a resumed run first drops the events after its checkpoint."""
+    """The log in a run folder; a resumed run first drops the events after its checkpoint."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / LOG_FILE
@@ -25,11 +25,11 @@ class MetricsLog:
             file.write(json.dumps({key: _finite(value) for key, value in event.items()}) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """The events; lines that are damaged are left out."""
+        """The events, without damaged lines."""
         return [event for event in self._lines() if event is not None]
 
     def drop_after(self, step: int) -> None:
-        """Drop the events of later steps, and lines that are damaged; warns of the latter."""
+        """Drop the events of later steps, and damaged lines, with a warning for the latter."""
         lines = self._lines()
         kept = [event for event in lines if event is not None and event["step"] <= step]
         aside = self.path.with_name(f"{UNFINISHED}{LOG_FILE}")

@@ -1,7 +1,7 @@
-"""Muon (Jordan et al., 2024) on the matrices of the encoder's layers, AdamW on all else.
+"""Muon (Jordan et al., 2024) for the matrices of the encoder's layers, AdamW for everything else.
 
-A matrix goes along its momentum made orthogonal. As in Liu et al. (2025), "Muon is Scalable for LLM Training", section 2.2, the
-step is scaled to the size of AdamW's, so that both take the same learning rate and weight decay.
+Each matrix is updated along its orthogonalized momentum. As in Liu et al. (2025), "Muon is Scalable for LLM Training", section
+2.2, the step is scaled to the size of AdamW's, so that both use the same learning rate and weight decay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ITERATIONS, QUINTIC = 5, (3.4445, -4.7750, 2.0315)  # of Newton and Schulz, with
 
 
 class Muon(UpdateRule):
-    """Muon with Nesterov's momentum; matrices are made orthogonal in the working dtype."""
+    """Muon with Nesterov momentum; matrices are orthogonalized in the working dtype."""
 
     matrix_moments = ("momentum_buffer",)
     elementwise = False

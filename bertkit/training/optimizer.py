@@ -1,7 +1,7 @@
-"""Float32 masters of a module's parameters, updated by one of several rules at the learning rate of each step.
+"""Float32 master weights of a module, updated by one of several rules at the learning rate of each step.
 
-The module's parameters are in the working dtype; the masters are the truth: the rule updates them and copies them back, and
-every save writes them. With a float32 (or float64) module the parameters are their own masters.
+The module's parameters are in the working dtype. The masters are authoritative: the rule updates them and copies them back, and
+every save writes them. In a float32 (or float64) module the parameters are their own masters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bertkit.training.update_rule import TrainedTensor, UpdateRule
 RULES: dict[str, type[UpdateRule]] = {"adamw": AdamW, "lamb": Lamb, "muon": Muon}
 
 
-# The learning rate as a share of its peak, by the share of the fall that is left.
+# Decay schedules: from the share of the decay that is left to the learning rate as a share of its peak.
 FALLS: dict[str, Callable[[float], float]] = {
     "linear": lambda left: left,
     "cosine": lambda left: 0.5 - 0.5 * math.cos(math.pi * left),
@@ -46,8 +46,8 @@ def learning_rate_at(
 ) -> float:
     """The learning rate of optimizer step `step` (from 0): a linear rise to `peak`, then a fall to 0, or none ("constant").
 
-    decay_steps: how many steps fall at the end; None: all after the warm-up. As in BERT's own code the first step of a warm-up
-    has rate 0 (Devlin et al., 2019, appendix A.2).
+    decay_steps: the number of decaying steps at the end; None: all after the warm-up. As in BERT's own code, the first step of
+    a warm-up has rate 0 (Devlin et al., 2019, appendix A.2).
     """
     if step < warmup_steps:
         return peak * step / warmup_steps
@@ -56,7 +56,7 @@ def learning_rate_at(
 
 
 def learning_rate_of(step: int, config: TrainConfig, total_steps: int) -> float:
-    """The learning rate that a run's settings give a step."""
+    """The learning rate of a step under a run's settings."""
     return learning_rate_at(
         step,
         peak=config.learning_rate,
@@ -68,9 +68,9 @@ def learning_rate_of(step: int, config: TrainConfig, total_steps: int) -> float:
 
 
 def decays(name: str) -> bool:
-    """Whether a parameter takes weight decay: not biases, not LayerNorm (Devlin et al., 2019, their optimization.py).
+    """Whether a parameter gets weight decay: not biases or LayerNorm (as in optimization.py of Devlin et al., 2019).
 
-    Nor the scores of a CRF, which are like biases.
+    The scores of a CRF do not either, because they are like biases.
     """
     return not (name.rpartition(".")[2].startswith("bias") or "LayerNorm" in name or ".crf." in name)
 
@@ -107,17 +107,17 @@ class Optimizer:
             for name in self.trained
         }
         self.updates = 0
-        self.norm = torch.zeros(())  # of the gradients of the last one, before clipping
+        self.norm = torch.zeros(())  # of the last update's gradients, before clipping
         self.loss_scale = LossScale() if dtype == torch.float16 else None
-        self.averages: dict[str, Tensor] = {}  # of the masters, over the steps that `average` was called after
-        self.averaged = 0  # how many these are
+        self.averages: dict[str, Tensor] = {}  # of the masters, over all calls of `average`
+        self.averaged = 0  # the number of these calls
         self.shared: SharedGradients | None = None
         if num_processes > 1:
             self.shared = SharedGradients(*([of[name] for name in self.trained] for of in (self.parameters, self.masters)))
 
     @cached_property
     def rule(self) -> UpdateRule:
-        """Made for the first step, when it is known how many updates there were."""
+        """The update rule, created at the first step, when the number of earlier updates is known."""
         scales, rounded = learning_rate_scales(self.parameters, self.config), set(self.rounded)
         tensors = [
             TrainedTensor(
@@ -133,7 +133,7 @@ class Optimizer:
         return RULES[self.config.optimizer](tensors, self.config, updates=self.updates)
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """The backward pass of a micro-batch. last: of the step; with several processes its gradients are sent meanwhile."""
+        """Run the backward pass of a micro-batch. last: of the step; with several processes it also sends the gradients."""
         if self.loss_scale is not None:
             loss = loss * self.loss_scale.scale
         if self.shared is not None:
@@ -164,7 +164,7 @@ class Optimizer:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Move the module's gradients to the masters, where those of micro-batches add up in float32."""
+        """Add the module's gradients to those of the masters, which sum over micro-batches in float32."""
         working = [self.parameters[name] for name in self.rounded]
         for name, parameter, gradient in zip(self.rounded, working, _gradients(working), strict=True):
             master = self.masters[name]
@@ -178,7 +178,7 @@ class Optimizer:
 
     @torch.no_grad()
     def average(self) -> None:
-        """Add the masters to their mean over steps, which `weights` gives from now on."""
+        """Add the masters to their mean over steps, which `weights` returns from now on."""
         self.averaged += 1
         if not self.averages:
             self.averages = {name: master.detach().clone() for name, master in self.masters.items()}
@@ -187,7 +187,7 @@ class Optimizer:
 
     @contextmanager
     def averages_in_module(self) -> Iterator[None]:
-        """The module computes with the averages, where there are any, until the context ends."""
+        """Inside the context, the module computes with the averages, if there are any."""
         kept = {name: self.parameters[name].detach().clone() for name in self.averages}
         self._fill_module(self.averages)
         try:
@@ -207,8 +207,8 @@ class Optimizer:
         return {name: values.get(id(tensor), tensor) for name, tensor in self.module.state_dict(keep_vars=True).items()}
 
     def state(self) -> dict[str, Tensor]:
-        """What a restart needs beside the weights, by parameter name: the rule's moments, and the count of updates; and the
-        masters, where the weights are averages, and the scale of the loss."""
+        """What resuming needs besides the weights, by parameter name: the rule's moments and the number of updates; the
+        masters, if the weights are averages; and the loss scale."""
         state: dict[str, Tensor] = {}
         if self.loss_scale is not None:
             values = [self.loss_scale.scale, self.loss_scale.updates, float(self.norm)]
@@ -223,13 +223,13 @@ class Optimizer:
 
     @torch.no_grad()
     def restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-        """Put back what `weights`, in float32, and `state` gave. Of a tied parameter one of its names is enough."""
+        """Restore what `weights` (in float32) and `state` returned. A tied parameter needs only one of its names."""
         if self.loss_scale is not None and "loss_scale" in state:
             scale, updates, norm = state["loss_scale"].tolist()
             self.loss_scale, self.norm = LossScale(scale, int(updates)), torch.tensor(norm)
         self.averages, self.averaged = {}, int(state.get("averaged", 0))
         masters = {name.removeprefix("master."): tensor for name, tensor in state.items() if name.startswith("master.")}
-        self._restore_weights(masters or weights)  # older versions kept the masters in any state
+        self._restore_weights(masters or weights)  # older versions always kept the masters in the state
         if self.averaged:
             self.averages = {name: torch.empty_like(master) for name, master in self.masters.items()}
             self._restore_weights(weights)

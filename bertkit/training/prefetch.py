@@ -15,9 +15,9 @@ READY = 2  # steps whose micro-batches are kept ready
 
 
 def prefetched(batches: Callable[[int], list[Batch]], steps: range, device: torch.device) -> Generator[list[Batch]]:
-    """The micro-batches of each step in turn; for a GPU in pinned memory, so that copying them there need not be waited for.
+    """Yield the micro-batches of each step; for a GPU in pinned memory, so that they can be copied asynchronously.
 
-    An error in `batches` is raised at its step, with its traceback. The thread ends with the generator: close that.
+    An error in `batches` is raised at its step, with its traceback. The thread ends with the generator, so close it.
     """
     ready: Queue[list[Batch] | BaseException] = Queue(READY)
     ended = Event()
@@ -25,7 +25,7 @@ def prefetched(batches: Callable[[int], list[Batch]], steps: range, device: torc
 
     def make() -> None:
         try:
-            with torch.cuda.device(device) if on_gpu else nullcontext():  # a new thread's is GPU 0
+            with torch.cuda.device(device) if on_gpu else nullcontext():  # a new thread starts on GPU 0
                 for step in steps:
                     if ended.is_set():
                         return

@@ -1,4 +1,4 @@
-"""What processes add up on the host a step ahead: the weights of a step's loss terms, and whether one was asked to stop."""
+"""Sums over processes, on the host and a step ahead: the weights of a step's loss terms, and whether one was asked to stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bertkit.model.batch import Batch
 
 
 class Step(NamedTuple):
-    """This process's micro-batches; the weight of each loss term in those of all; whether any process was asked to stop."""
+    """This process's micro-batches; the weight of each loss term over all processes; whether any was asked to stop."""
 
     micro_batches: list[Batch]
     weights: dict[str, float]
@@ -24,14 +24,14 @@ class Step(NamedTuple):
 
 @cache
 def host_group() -> dist.ProcessGroup:
-    """The processes, connected apart from their devices: what they exchange there waits for none."""
+    """A process group on the hosts: what it exchanges does not wait for any device."""
     return dist.new_group(backend="gloo")
 
 
 def with_totals(ready: Iterator[list[Batch]], stop: Sequence[int], num_processes: int) -> Iterator[Step]:
-    """Each step with its totals. Those of the next one are begun first, and are there when it is asked for.
+    """Yield each step with its totals. Those of the next step are started first, so that they are ready in time.
 
-    stop: not empty where this process was asked to stop; with several processes all learn of it a step later.
+    stop: not empty if this process was asked to stop; with several processes, all learn of it a step later.
     """
     ahead: _Totals | None = None
     for micro_batches in chain(ready, [None]):
@@ -42,7 +42,7 @@ def with_totals(ready: Iterator[list[Batch]], stop: Sequence[int], num_processes
 
 
 class _Totals:
-    """Sums over the processes, begun."""
+    """Sums over the processes, in progress."""
 
     def __init__(self, micro_batches: list[Batch], stop: Sequence[int], num_processes: int) -> None:
         self.micro_batches, self.stop = micro_batches, stop

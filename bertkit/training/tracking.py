@@ -27,7 +27,7 @@ def check_trackers(names: Sequence[str] | None) -> None:
 
 @contextmanager
 def tracked(accelerator: Accelerator, names: Sequence[str] | None, folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Report what `accelerator.log` gets to these trackers until the block ends. settings: shown beside the curves."""
+    """Send what `accelerator.log` logs to these trackers until the block ends. settings: shown beside the curves."""
     if not names:
         yield
         return
@@ -40,5 +40,5 @@ def tracked(accelerator: Accelerator, names: Sequence[str] | None, folder: Path,
     try:
         yield
     finally:
-        for tracker in accelerator.trackers:  # end_training would keep processes from waiting for each other
+        for tracker in accelerator.trackers:  # end_training would also end the process group, which is still needed
             tracker.finish()

@@ -1,4 +1,4 @@
-"""What an update rule, such as AdamW, sees of a model: whole trained tensors, their gradients and the learning rate.
+"""The interface of an update rule, such as AdamW: it gets whole trained tensors, their gradients and the learning rate.
 
 A new optimizer is one file with an UpdateRule, and its name in optimizer.RULES and in TrainConfig.optimizer.
 """
@@ -35,11 +35,11 @@ class TrainedTensor:
 
 
 class UpdateRule(ABC):
-    """An optimizer's formula. updates: how many were made, also by the run that is resumed.
+    """An optimizer's formula. updates: the number made so far, including those before a resume.
 
     moments: the names of its moments in a checkpoint; matrix_moments: those of the encoder's matrices. elementwise: whether an
-    element without gradients changes by its own weight decay alone, by 1 - learning_rate * weight_decay a step; rows of tokens
-    that the data lacks then need no update.
+    element without gradients changes only by its own weight decay, a factor of 1 - learning_rate * weight_decay per step; rows
+    of tokens that the data lacks then need no update.
     """
 
     moments: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
@@ -50,9 +50,9 @@ class UpdateRule(ABC):
         self.tensors, self.config, self.updates = tensors, config, updates
 
     def update(self, gradients: Sequence[Tensor], learning_rate: float, loss_scale: LossScale | None = None) -> Tensor:
-        """Update all masters and working copies by whole gradients of any dtype; returns their norm before clipping.
+        """Update all masters and working copies from complete gradients of any dtype; returns their norm before clipping.
 
-        loss_scale: of the loss that they are of; it may refuse them, and then nothing is updated.
+        loss_scale: the scale of their loss; it may reject the gradients, and then nothing is updated.
         """
         norm = self.norm(gradients)
         if loss_scale is None:
@@ -75,7 +75,7 @@ class UpdateRule(ABC):
 
     @abstractmethod
     def apply(self, gradients: Sequence[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
-        """Update all by gradients that are yet to be divided by `divisor`, if there is one."""
+        """Update all tensors from gradients that must still be divided by `divisor`, if there is one."""
 
 
 def total_norm(tensors: Iterable[Tensor]) -> Tensor:
@@ -84,5 +84,5 @@ def total_norm(tensors: Iterable[Tensor]) -> Tensor:
 
 
 def clipping_divisor(norm: Tensor, max_norm: float) -> Tensor | None:
-    """What gradients of this norm are divided by to have at most max_norm; None where that is 0: no clipping."""
+    """The divisor that clips gradients of this norm to max_norm; None if max_norm is 0, for no clipping."""
     return ((norm + 1e-6) / max_norm).clamp(min=1.0) if max_norm else None

@@ -1,8 +1,8 @@
 """Train only the embedding rows of tokens that the data has.
 
 A fine-tuning set uses a third or less of BERT's word pieces. The rows of the others get no gradient: an elementwise rule, such
-as AdamW, would only decay them, at the price of as much memory traffic as the whole encoder. So they are left out of the module
-while it trains, and take their weight decay when the model is saved. The result is the same. Other rules train all rows.
+as AdamW, would only decay them, at the cost of as much memory traffic as the whole encoder. So they are left out of the module
+during training, and decayed when the model is saved. The result is the same. Other rules train all rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EMBEDDING = "bert.embeddings.word_embeddings"
 
 
 class UsedVocabulary:
-    """The word pieces that some features use, renumbered in their old order, and the rows of all others, put aside."""
+    """The word pieces that some features use, renumbered in their old order; the rows of all others are set aside."""
 
     def __init__(self, features: Iterable[Features], module: nn.Module, config: TrainConfig) -> None:
         """Take the unused rows out of the module, which then takes the token numbers that `narrow` gives."""
@@ -56,7 +56,7 @@ class UsedVocabulary:
         return replace(features, input_ids=Ragged(narrowed.array(), features.input_ids.offsets))
 
     def widen(self, state_dict: dict[str, Tensor], *, step: int, total_steps: int) -> dict[str, Tensor]:
-        """The state dict with all rows, after `step` steps; the unused ones as weight decay alone leaves them."""
+        """The state dict with all rows, after `step` steps; the unused ones with only weight decay applied."""
         name, config = f"{_EMBEDDING}.weight", self.config
         names = dict(self.module.named_parameters())
         decay = config.weight_decay * learning_rate_scales(names, config)[name] if names[name].requires_grad else 0.0
@@ -66,6 +66,6 @@ class UsedVocabulary:
         return {**state_dict, name: weight}
 
     def narrow_weights(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What `widen` was given, from what it returned."""
+        """The inverse of `widen`."""
         name = f"{_EMBEDDING}.weight"
         return {**state_dict, name: state_dict[name][torch.from_numpy(self.tokens)]}

@@ -30,10 +30,10 @@ class HostCopies:
         self._buffers: dict[str, Tensor] = {}
 
     def reserve(self, tensors: Mapping[str, Tensor]) -> None:
-        """Make the buffers, and write to every page: the system would hand these out one by one while `take` waits."""
+        """Allocate the buffers and write to every page: otherwise the system would supply them one by one during `take`."""
         for name, tensor in _once(tensors).items():
             if name not in self._buffers:
-                with torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext():  # a new thread's is GPU 0
+                with torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext():  # a new thread starts on GPU 0
                     buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
                 self._buffers[name] = buffer.zero_()
 
@@ -53,14 +53,14 @@ def _once(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class CheckpointWriter:
-    """Writes what a run saves in a thread, one save after the other; a context that ends once all is written.
+    """Writes a run's saves in a thread, one after another; as a context manager, it exits once everything is written.
 
-    What goes wrong in the thread is raised by the next of `check`, `wait`, `save` and the end of the context; not there if the
-    context ends with another error.
+    An error in the thread is raised by the next call of `check`, `wait` or `save`, or at the end of the context, unless that
+    ends with another error.
     """
 
     def __init__(self, run_dir: Path, optimizer: Optimizer, save_model: Callable[[int], WriteModel], *, keep: str) -> None:
-        """save_model: step -> what writes the model of that step, later. keep: how many checkpoints, or "all"."""
+        """save_model: step -> a function that writes that step's model later. keep: how many checkpoints, or "all"."""
         self.run_dir, self.optimizer, self.save_model, self.keep = run_dir, optimizer, save_model, keep
         self._weights, self._state = HostCopies(), HostCopies()
         self._begun: Future[None] | None = None  # Thread.join returns too early once a signal has interrupted it
@@ -73,25 +73,25 @@ class CheckpointWriter:
         if error is None:
             self.wait()
         while self._begun is not None and not self._begun.done():
-            with suppress(Stopped):  # however often a signal asks: the folder's lock must not end before the thread
+            with suppress(Stopped):  # however many signals arrive: the folder must stay locked until the thread ends
                 self._begun.exception()
 
     def save(self, progress: dict[str, Any], *, best: bool) -> None:
-        """Begin to save a checkpoint of the step that `progress` is about. best: it is the best model so far.
+        """Start saving a checkpoint of the step in `progress`. best: whether it is the best model so far.
 
-        Returns once all is copied; training may go on then.
+        Returns once everything is copied, so that training can continue.
         """
         self.wait()
         weights, state = self._weights.take(self.optimizer.weights()), self._state.take(self.optimizer.state())
         self._start(partial(self._write, self.save_model(progress["step"]), weights, state, progress, best=best))
 
     def check(self) -> None:
-        """Raise what has gone wrong; waits for nothing."""
+        """Raise an error of the thread, if any, without waiting."""
         if self._begun is not None and self._begun.done():
             self.wait()
 
     def wait(self) -> None:
-        """Until all is written."""
+        """Wait until everything is written."""
         if self._begun is not None:
             error = self._begun.exception()
             self._begun = None
@@ -108,12 +108,12 @@ class CheckpointWriter:
             except BaseException as error:
                 begun.set_exception(error)
 
-        thread = Thread(target=run, name="checkpoints")  # no daemon: the end of the process waits for it too
+        thread = Thread(target=run, name="checkpoints")  # not a daemon: the process waits for it before it exits
         self._begun = begun
         try:
             thread.start()
         except BaseException as error:
-            if thread.ident is None:  # it never began
+            if thread.ident is None:  # it never started
                 begun.set_exception(error)
             raise
 

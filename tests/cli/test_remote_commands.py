@@ -1,4 +1,4 @@
-"""Commands whose input is named by URL do what they do with local files, but for the names; outputs and folders stay local."""
+"""Commands treat input given by URL like local files, except for the names; outputs and folders must be local."""
 
 from __future__ import annotations
 

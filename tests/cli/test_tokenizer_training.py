@@ -1,4 +1,4 @@
-"""A vocabulary learnt from text: BERT's words and special tokens, the same each time, and one that transformers opens."""
+"""A vocabulary learned from text: BERT's words and special tokens, the same each time, and readable by transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A corpus: what its shards hold against a plain reading of the text; the same bytes however it was built."""
+"""A corpus: its shards against a naive reading of the text; the same bytes however it was built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of objectives: in step with the option, and the words of older runs still lead to it."""
+"""The table of objectives: consistent with the option, and names from older runs still work."""
 
 from __future__ import annotations
 

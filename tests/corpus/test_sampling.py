@@ -1,4 +1,4 @@
-"""What the steps of pre-training see: every sequence against its shard, each once an epoch, by (seed, step) alone."""
+"""The sequences of pre-training steps: each matches its shard and occurs once per epoch, and (seed, step) alone decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--compile changes how layers compute, and not what."""
+"""--compile changes how layers are computed, but not the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What glibc is told of freed memory, and what it then does."""
+"""The settings for freed memory that glibc is given, and their effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files: every value as it stands, the names of their classes, and what is wrong with one."""
+"""Parquet and Arrow files: unchanged values, class names, and the errors for bad files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables, JSON and plain text: every value as it stands, every row by its line, every error by its place; and their columns."""
+"""Tables, JSON and plain text: unchanged values, the line of every row, the place of every error; and column roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be beaten: each family's baselines, worked by hand; the probe's vectors against transformers; the warning."""
+"""Baselines of each family, worked out by hand; the probe's vectors against transformers; the warning."""
 
 from __future__ import annotations
 

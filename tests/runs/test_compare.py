@@ -1,4 +1,4 @@
-"""Runs side by side: their scores, the settings that differ, the interval against a bootstrap by hand."""
+"""Comparing runs: their scores, the settings that differ, the interval against a bootstrap written by hand."""
 
 from __future__ import annotations
 

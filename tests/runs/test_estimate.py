@@ -1,4 +1,4 @@
-"""Estimates for GPUs that are not at hand, against what a CPU holds and computes for the same model and batch."""
+"""Estimates for GPUs that are not available, against the memory and operations of a CPU for the same model and batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as the start for another task (Phang et al., 2018): its encoder is kept, its head is not."""
+"""A run as the starting point for another task (Phang et al., 2018): its encoder is kept, its head is not."""
 
 from __future__ import annotations
 

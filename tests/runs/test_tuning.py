@@ -1,4 +1,4 @@
-"""Tuning: what is searched, who trains what, what a kill, a signal, pruning and a budget do, and rows that no trial sees."""
+"""Tuning: the search space, which process trains what, kills, signals, pruning, budgets, and rows that no trial sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes: the form of text-embeddings-inference, explanations, limits, and requests that nobody should send."""
+"""The routes: requests in the form of text-embeddings-inference, explanations, limits, and invalid requests."""
 
 from __future__ import annotations
 

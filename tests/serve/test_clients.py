@@ -1,4 +1,4 @@
-"""Clients as they come: huggingface_hub's InferenceClient against a real server, with transformers as the oracle."""
+"""Unmodified clients: huggingface_hub's InferenceClient with a real server, and transformers as the oracle."""
 
 from __future__ import annotations
 

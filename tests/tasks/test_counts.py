@@ -1,4 +1,4 @@
-"""What is counted of rows is summed over their windows and told in words once."""
+"""Counts about rows are summed over their windows and reported once, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Settings that nobody states: chosen by model size, rows, labels and lengths; what is stated wins; where they are recorded."""
+"""Settings that are not set: chosen by model size, rows, labels and lengths; given ones take precedence; where they are
+recorded."""
 
 from __future__ import annotations
 

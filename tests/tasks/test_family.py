@@ -1,4 +1,4 @@
-"""The task family that data is for: guessed where nothing is in doubt, by finetune said, and else asked for."""
+"""The task family that data is for: guessed if unambiguous, reported by finetune, and otherwise asked for."""
 
 from __future__ import annotations
 

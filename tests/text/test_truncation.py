@@ -1,4 +1,4 @@
-"""What stays of long texts: each mode by the plainest code there is, and windows that lose nothing."""
+"""What is kept of long texts: each mode against the simplest possible code, and windows that lose nothing."""
 
 from __future__ import annotations
 

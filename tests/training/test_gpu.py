@@ -1,4 +1,4 @@
-"""Training on a GPU, as on a CPU in float32 but for rounding. These tests wait for a GPU."""
+"""Training on a GPU equals training on a CPU in float32, up to rounding. These tests wait for a GPU."""
 
 from __future__ import annotations
 

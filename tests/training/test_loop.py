@@ -1,4 +1,4 @@
-"""The loop against a plain one: every shape of batch, any split of the step, and what is saved when."""
+"""The training loop against a naive one: every shape of batch, any split of the step, and when checkpoints are saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Muon on the encoder's matrices against torch.optim.Muon, and AdamW on all else against torch.optim.AdamW."""
+"""Muon on the encoder's matrices against torch.optim.Muon, and AdamW on everything else against torch.optim.AdamW."""
 
 from __future__ import annotations
 

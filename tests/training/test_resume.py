@@ -1,4 +1,4 @@
-"""A run that was stopped ends as if it had not been: the same command, the same bytes."""
+"""A stopped run, resumed by the same command, ends with the same bytes as an uninterrupted one."""
 
 from __future__ import annotations
 

@@ -36,13 +36,13 @@ from bertkit.tasks.recipe import Recipe, settle_columns
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
-_RARE = 10  # a label with fewer training rows is hardly learnt
+_RARE = 10  # labels with fewer training rows are hardly learned
 
 
 @dataclass(frozen=True)
 class Checked:
-    """splits: the examples of those that could be read. labels: their counts. numbers: statistics of regression targets.
-    lengths: statistics of tokens per sequence, if a model is given. All by split.
+    """splits: the examples of the splits that could be read. labels: counts of labels. numbers: statistics of regression
+    targets. lengths: statistics of tokens per sequence, if a model is given. All by split.
     """
 
     splits: dict[str, Examples]
@@ -86,10 +86,10 @@ class Checked:
 
 
 def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]) -> tuple[Recipe, tuple[str, ...], str | None]:
-    """The recipe of a target, the splits to check, training first, and the model if the target is a run.
+    """The recipe of a target, the splits to check (training first), and the model if the target is a run.
 
-    target: a run folder, a data folder or file, a file's URL, or a recipe's name. recipe_name: of a data folder or file, by
-    default the family that it looks like; of a run, the file of its own recipe. Raises UsageError, DataError.
+    target: a run folder, a data folder or file, a file's URL, or a recipe's name. recipe_name: for a data folder or file, by
+    default the family that it looks like; for a run, the file of its own recipe. Raises UsageError, DataError.
     """
     path = Path(target)
     values = read_run_file(path) if path.is_dir() else None
@@ -125,13 +125,13 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
 
 
 def _splits_of(recipe: Recipe) -> tuple[str, ...]:
-    """The splits of a recipe, and the test split that the user names or has in the folder."""
+    """The splits of a recipe, and the test split if the user names one or the folder has one."""
     has_test = recipe.test or (recipe.data and recipe.folder.has(Path(recipe.data), "test", recipe.file_endings))
     return tuple(dict.fromkeys((*recipe.splits, *(["test"] if has_test else []))))
 
 
 def _family_of(file: str, overrides: Mapping[str, Any]) -> str:
-    """The family that data looks like; in doubt text classification, whose errors say what it lacks."""
+    """The family that the data looks like; if in doubt, text classification, whose errors say what is missing."""
     with suppress(DataError):  # raised again, and reported, when the split is read
         return guess_family(file, overrides).family or TextClassification.family
     return TextClassification.family
@@ -144,7 +144,7 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     remarks = Remarks()
     rows: dict[str, Examples] = {}
     chosen: dict[str, Any] = {}
-    # Where held-out rows are no split of their own, all rows are checked together.
+    # If held-out rows are not a split of their own, all rows are checked together.
     whole = replace(recipe, validation=recipe.train) if recipe.names_files and "validation" not in splits else recipe
     for split in splits:
         try:
@@ -155,14 +155,14 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
         with suppress(DataError):  # raised again, and reported, when the split is standardized
             columns = settle_columns(recipe, rows[splits[0]])
             recipe, remarks = replace(recipe, **columns.named), columns.remarks
-            if pretrained is not None:  # as finetune would choose what nobody states
+            if pretrained is not None:  # choose unset settings as finetune would
                 chosen = choose_settings(recipe, rows[splits[0]], pretrained)
     recipe = replace(recipe, training=filled(recipe.training, chosen))
     examples_of: dict[str, Examples] = {}
-    refused: dict[str, list[Finding]] = {split: [] for split in rows}  # why training would not take a split
+    refused: dict[str, list[Finding]] = {split: [] for split in rows}  # why training would refuse a split
     unlabelled: set[str] = set()
     for split, split_rows in rows.items():
-        for labelled in (True, False):  # without labels where those would be refused
+        for labelled in (True, False):  # without labels if those would be refused
             try:
                 examples = recipe.standardize(split_rows, labelled=labelled)
                 examples_of[split] = examples if labelled else replace(examples, remarks=split_rows.remarks)
@@ -206,7 +206,7 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
 
 def _others_refused(recipe: Recipe, split: str, rows: Examples) -> list[Finding]:
     """The rows after the first one that training would refuse too."""
-    with suppress(DataError):  # it is no fault of rows
+    with suppress(DataError):  # it is not the fault of a row
         if others := [*replace(recipe, on_error="skip").refused(rows, labelled=True).values()][1:]:
             what = f"{split}: {plural(len(others), 'more row')} cannot be used: {listed(others, 5, '; ')}"
             return [Finding("error", what, hint="fix them, or leave them out with --on-error skip")]
@@ -226,8 +226,8 @@ def _refused(
     labels: Mapping[str, Counter[str]],
     faulty: Collection[str],
 ) -> tuple[list[Finding], Remarks, dict[str, Examples]]:
-    """Label errors that training would raise, except for labels missing from training; the remarks of fitting and of naming
-    labels; and the examples with labels as the task names them.
+    """Label errors that training would raise, except for labels missing from training; the remarks from fitting and naming
+    labels; and the examples with the task's label names.
     """
     training = recipe.train_split
     classified = isinstance(recipe, TextClassification)
@@ -253,7 +253,7 @@ def _refused(
 
 
 def _are_refused(recipe: Recipe, only: Sequence[str], known: Collection[str]) -> bool:
-    """Whether training refuses labels that it does not know: classes always, tags if they differ from known ones in case."""
+    """Whether training refuses unknown labels: always for classes; for tags, if they differ from known ones only in case."""
     if isinstance(recipe, TextClassification):
         return not set(only) <= set(recipe.labels or ())
     return not {name.casefold() for name in only}.isdisjoint(name.casefold() for name in known)
@@ -293,7 +293,7 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
 
 
 def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
-    """Rows with the label -1, by convention unlabelled: the user may mean a class."""
+    """Rows with the label -1, which by convention means unlabelled, though the user may mean a class."""
     values = examples.columns.get("label", [])
     if not isinstance(recipe, TextClassification) or recipe.regression or "-1" in (recipe.labels or ()):
         return
@@ -304,7 +304,7 @@ def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[F
 
 
 def _statistics(numbers: Sequence[str]) -> dict[str, float]:
-    """Statistics of regression targets, of those that are finite numbers; empty if none is."""
+    """Statistics of the regression targets that are finite numbers; empty if none are."""
     parsed = []
     for number in numbers:
         with suppress(ValueError):

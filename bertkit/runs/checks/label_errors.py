@@ -1,4 +1,4 @@
-"""`bertkit check --label-errors`: every row is judged by the fold that was not trained on it, and all rows are ranked."""
+"""`bertkit check --label-errors`: every row is judged by the fold that was not trained on it; then all rows are ranked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WORST = 100  # rows in label_errors.json
 
 
 class Fold(NamedTuple):
-    """The rows that a fold's model was not trained on, with labels by name, and its judgements. words: of tags, as the model
+    """The rows that a fold's model was not trained on, with label names, and its judgements. words: for tags, as the model
     reads them. truth: as text.
     """
 
@@ -52,7 +52,7 @@ class Fold(NamedTuple):
 
 @contextmanager
 def open_output(recipe: Recipe, *, name: str, model: str, output_dir: Path, overwrite: bool) -> Iterator[None]:
-    """Check that the folder is new or this command's own. overwrite: move it aside, and back if nothing is written.
+    """Check that the folder is new or from this command. overwrite: move it aside, and back if nothing is written.
 
     Raises UsageError, MachineError.
     """
@@ -71,7 +71,7 @@ def refuse_classless(recipe: Recipe) -> None:
 
 
 def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
-    """Raise UsageError for a model that was fine-tuned on the rows to judge, whose labels it has memorized; warn of one that
+    """Raise UsageError for a model that was fine-tuned on the rows to judge and has memorized their labels; warn about one that
     was fine-tuned on other rows. recipe: resolved. rows: standardized.
     """
     run = read_run_file(Path(model)) if Path(model).is_dir() else None
@@ -91,13 +91,13 @@ def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, outp
 
     recipe: resolved. Returns the content of label_errors.json: numbers of rows and labels, `pairs` of given and suggested
     labels with their counts, and the `worst` rows. All rows are in label_errors.csv. Raises UsageError for labels that are not
-    classes, and what fine-tuning raises. Call `refuse_trained` before.
+    classes, and what fine-tuning raises. Call `refuse_trained` first.
     """
     refuse_classless(recipe)
     accelerator = start_accelerator(recipe.training.device)
     how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "is_part": True}
     finetune_series(FOLDS, recipe, count=folds, output_dir=output_dir / RUNS, **how)
-    read: dict[str, Examples] = {}  # the file once for all folds
+    read: dict[str, Examples] = {}  # so that all folds read the file only once
     own = [FOLDS.run(recipe, number, folds).resolved() for number in range(1, folds + 1)]
     runs = [output_dir / RUNS / f"{FOLDS.noun}-{number}" for number in range(1, folds + 1)]
     rows, values = _ranked([_judge(*fold, read, accelerator) for fold in zip(own, runs, strict=True)])
@@ -127,7 +127,7 @@ def _judge(recipe: Recipe, run: Path, read: dict[str, Examples], processes: Proc
 
 
 def _ranked(folds: Sequence[Fold]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """All rows of the table, the most suspicious first, each by its worst label; and the counts."""
+    """All rows of the table, the most suspicious first, ranked by their worst labels; and the counts."""
     rows = [(fold, row) for fold in folds for row in range(len(fold.examples))]
     begins = np.cumsum([0, *(len(fold.examples) for fold in folds)]).tolist()
     learned, verdicts = [], []
@@ -154,7 +154,7 @@ def _ranked(folds: Sequence[Fold]) -> tuple[list[dict[str, Any]], dict[str, Any]
 
 
 def _told(fold: Fold, row: int, found: Any, *, several: bool) -> dict[str, Any]:
-    """A row of the table. found: one of `Verdicts`, of the row's worst label. several: whether rows have several labels."""
+    """A row of the table. found: the one of `Verdicts` for the row's worst label. several: whether rows have several labels."""
     other = found.suggested != found.given
     return {
         "file": relative(fold.examples.source),

@@ -1,4 +1,4 @@
-"""`bertkit check --learning-curve`: scores by the share of the training rows, and what to expect of twice the rows."""
+"""`bertkit check --learning-curve`: scores by the share of the training rows, and the score to expect from twice the rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUNS, FOUND = "shares", "learning_curve.json"
 
 
 def parse_shares(text: str) -> list[float]:
-    """The percentages in "25,50,100", rising. Raises UsageError unless they are two or more, above 0 and at most 100."""
+    """The percentages in "25,50,100", in ascending order. Raises UsageError unless there are two or more, in (0, 100]."""
     try:
         shares = sorted({float(each.strip().removesuffix("%")) for each in text.split(",")})
     except ValueError:
@@ -79,7 +79,7 @@ def measure_learning_curve(
 
 
 def report_learning_curve(found: Mapping[str, Any]) -> Report:
-    """A table of the points and of what is expected. found: from `measure_learning_curve`, or learning_curve.json."""
+    """A table of the points and the expected score. found: from `measure_learning_curve`, or learning_curve.json."""
     rows = [[each["rows"], each["score"], progress.format_interval(each["interval"])] for each in found["points"]]
     if twice := found.get("twice"):
         rows.append([f"{twice['rows']}, expected", twice["score"], progress.format_interval(twice["interval"])])

@@ -1,4 +1,4 @@
-"""What `bertkit check` finds in texts: what is broken, repeated or leaked, and what the tokenizer makes of them."""
+"""What `bertkit check` finds in texts: broken, repeated or leaked texts, and problems with their tokens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SUSPICIOUS = {
 
 
 def without_text(recipe: Recipe, split: str, examples: Examples, refusals: Sequence[Finding]) -> Iterator[Finding]:
-    """Why training refuses a split, and rows without text: one finding where that is why."""
+    """Why training refuses a split, and rows without text; one finding if the latter is the reason."""
     empty = [row for row, texts in enumerate(recipe.texts_of(examples)) if all(map(is_blank, texts))]
     what = f"{split}: {plural(len(empty), 'row')} without text"
     places = {examples.where(row) for row in empty}
@@ -62,7 +62,7 @@ def check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Find
 
 
 def duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
-    """Rows of a split with equal texts: with the same label, and with different ones."""
+    """Rows of a split with equal texts, with the same label and with different ones."""
     labels = recipe.labels_of(examples)
     contradictions: list[list[int]] = []
     repeats: list[list[int]] = []
@@ -96,7 +96,7 @@ def leaks(recipe: Recipe, training: str, splits: Mapping[str, Examples]) -> Iter
 
 
 def _by_text(recipe: Recipe, examples: Examples) -> dict[tuple[str, ...], list[int]]:
-    """The rows of each text, without regard to case and white space; rows without text are left out."""
+    """The rows of each text, ignoring case and white space; rows without text are left out."""
     rows: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for row, texts in enumerate(recipe.texts_of(examples)):
         rows[tuple(" ".join(text.casefold().split()) for text in texts)].append(row)

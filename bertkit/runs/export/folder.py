@@ -1,4 +1,4 @@
-"""Export a model as a folder that runs without torch: an ONNX graph that was checked, and the code that predicts with it."""
+"""Export a model as a folder that runs without torch: a checked ONNX graph, and code that predicts with it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _ON_CPU = {"device": "cpu", "precision": "fp32"}
 
 @dataclass(frozen=True)
 class Rows:
-    """What a quantized graph is compared on: texts without labels, and rows with them, if there are any."""
+    """The rows to compare a quantized graph on: texts without labels, and rows with labels, if there are any."""
 
     texts: Examples
     dev: Examples | None = None
@@ -65,12 +65,12 @@ def export(
 ) -> None:
     """Write a model's graph, tokenizer, configuration, card and predict.py, all or nothing.
 
-    int8: a quantized graph too. texts: a file whose rows it is compared on; default: the run's own training and dev rows.
-    force: write it even if it does not pass. Raises MachineError without the packages, ModelError for a head without a graph,
-    and for a graph that does not give what the model gives.
+    int8: also a quantized graph. texts: a file of rows to compare it on; default: the run's own training and dev rows. force:
+    write it even if it does not pass. Raises MachineError without the packages, ModelError for a head without a graph, and for
+    a graph whose outputs differ from the model's.
     """
     require_packages()
-    was_killed = any(output_dir.glob(f"{UNFINISHED}*"))  # what it had moved into place is of no use
+    was_killed = any(output_dir.glob(f"{UNFINISHED}*"))  # files that it had moved into place are useless
     output = OutputFolder.prepare(output_dir, EXPORT, resume=was_killed, overwrite=overwrite, reads=[name, texts])
     predictor, rows = _open(name, int8=int8, texts=texts)
     Padded(predictor.model)  # refuses a head without a graph
@@ -91,16 +91,16 @@ def export(
             _judge(verdict, force)
         for file, text in _texts(predictor, name, difference, verdict).items():
             (place / file).write_text(text, encoding="utf-8", newline="\n")
-        manifest.finish()  # what was read of the model is whole
+        manifest.finish()  # raises if a file of the model was damaged
         for path in sorted(place.iterdir(), key=lambda path: (path.name == _CARD, path.name != "onnx")):
-            # first the graph, by which the folder is known as an export, and last the card, which says that it is whole
+            # first the graph, which marks the folder as an export, and last the card, which marks it as complete
             shutil.move(path, output_dir / path.name)
     sizes = ", ".join(f"{path.name} {path.stat().st_size / 1e6:.1f} MB" for path in sorted((output_dir / "onnx").iterdir()))
     progress.note(f"wrote {output_dir}: {sizes}")
 
 
 def _remove_parts(folder: Path) -> None:
-    """Delete an export without its card; last the graph, by which the folder is known as one."""
+    """Delete an export that has no card; the graph last, as it marks the folder as an export."""
     for path in folder.iterdir():
         if EXPORT.parts.fullmatch(path.name) and path.name != "onnx":
             path.unlink()
@@ -111,7 +111,7 @@ def _remove_parts(folder: Path) -> None:
 
 
 def _open(name: str, *, int8: bool, texts: str | None) -> tuple[Predictor, Rows | None]:
-    """The model in float32 on a CPU; and with int8 the rows to compare on."""
+    """The model in float32 on a CPU; and, with int8, the rows to compare on."""
     if is_language_model(name):
         if int8 and texts is None:
             raise UsageError("--int8 of a pre-trained model needs texts to compare on", hint="name a file: --texts FILE")
@@ -206,7 +206,7 @@ def _with_block(config: BertConfig, block: Mapping[str, Any]) -> BertConfig:
 
 
 def _paths(predictor: Predictor) -> dict[str, Any]:
-    """What a search for the best tags needs: a CRF's scores of starts, steps and ends, and which of them are legal."""
+    """The data for finding the best tags: a CRF's scores of starts, transitions and ends, and which of them are legal."""
     found: dict[str, Any] = {}
     task, head = predictor.task, predictor.model
     if isinstance(head, BertForTokenClassification) and "crf" in head.parts:

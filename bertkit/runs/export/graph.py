@@ -21,7 +21,7 @@ from bertkit.model.language_model import likeliest
 from bertkit.runs.export.padded import INPUTS, Padded
 
 TOLERANCE = 1e-4  # of logits in float32
-# Sequences and tokens of the batches that are compared; 0 is the model's longest, and -1 one less.
+# Sequences and tokens of the batches to compare; 0 is the model's maximum length, -1 is one less.
 SHAPES = [(1, 2), (1, 3), (1, 7), (1, 16), (1, 31), (1, 64), (1, 127), (1, -1), (1, 0), (2, 2), (2, 5), (2, 9), (2, 33), (2, 0)]
 SHAPES += [(3, 4), (3, 17), (3, 100), (4, 11), (5, 13), (6, 29), (7, 8), (8, 3), (9, 21), (16, 6), (17, 19), (32, 12)]
 ROUNDS = 5  # of timing
@@ -41,7 +41,7 @@ def write_graph(head: Head, path: Path) -> None:
     """Trace a head, in evaluation on a CPU, into an ONNX file with a dynamic batch and length. Raises ModelError."""
     module = Padded(head).eval().requires_grad_(False)
     axes: dict[int, Any] = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
-    example = torch.ones(2, 3, dtype=torch.int64)  # no size is 1, which would stay fixed
+    example = torch.ones(2, 3, dtype=torch.int64)  # a size of 1 would be exported as fixed
     if isinstance(head, BertForMultipleChoice):
         axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("choices"), 2: torch.export.Dim("length")}
         example = torch.ones(2, 3, 4, dtype=torch.int64)
@@ -60,9 +60,9 @@ def write_graph(head: Head, path: Path) -> None:
 
 
 def quantize(path: Path, target: Path) -> None:
-    """Write a graph with weights of 8 bits, a scale for each channel; activations are quantized while it runs.
+    """Write a graph with 8-bit weights and a scale per channel; activations are quantized at run time.
 
-    One bit stays free: processors without VNNI add two products in 16 bits, in which those of all 8 bits would overflow.
+    One bit is left unused: processors without VNNI add two products in 16 bits, where full 8-bit products would overflow.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -90,7 +90,7 @@ def _quiet() -> Iterator[None]:
 
 
 class Graph(nn.Module):
-    """An ONNX file in the place of the head that it was made of: from a Batch to the same Outputs, without losses."""
+    """An ONNX file that replaces the head it was exported from: takes a Batch and returns the same Outputs, without losses."""
 
     def __init__(self, path: Path, head: Head) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Graph(nn.Module):
         self.head = head
 
     def raw(self, batch: Batch) -> dict[str, Tensor]:
-        """As the head's own: the logits of the rows that the batch names."""
+        """Like the head's own `raw`: the logits of the rows that the batch names."""
         lengths = batch.cu_seqlens.diff()
         attended = torch.arange(batch.max_seqlen) < lengths[:, None]  # (B, T)
         shape = (len(lengths), batch.max_seqlen)
@@ -127,14 +127,14 @@ class Graph(nn.Module):
         return Outputs({}, self.head.decoded(outputs, batch) if isinstance(self.head, BertForTokenClassification) else outputs)
 
     def likeliest(self, batch: Batch, k: int, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """As LanguageModel has it."""
+        """Like LanguageModel.likeliest."""
         return likeliest(self.raw(batch)["logits"], k, ids)
 
 
 def largest_difference(graph: Graph) -> float:
-    """The largest difference between the logits of a graph and of its head over SHAPES, of random tokens and padding.
+    """The largest difference between the logits of a graph and of its head, on random tokens and padding of SHAPES.
 
-    Raises ModelError if it is beyond TOLERANCE.
+    Raises ModelError if it exceeds TOLERANCE.
     """
     config, generator = graph.head.config, torch.Generator().manual_seed(0)
     longest, worst = config.max_position_embeddings, 0.0
@@ -161,7 +161,7 @@ def largest_difference(graph: Graph) -> float:
 
 
 def speeds(graphs: Sequence[Graph], batches: Sequence[Batch]) -> list[float]:
-    """Batches a second of each graph: the medians of ROUNDS, in which they take turns."""
+    """Batches per second of each graph: the medians over ROUNDS, in which the graphs take turns."""
     seconds: list[list[float]] = [[] for _ in graphs]
     for number in range(ROUNDS + 1):
         for graph, measured in zip(graphs, seconds, strict=True):

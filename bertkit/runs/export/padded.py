@@ -1,7 +1,7 @@
-"""A head over padded input in traceable operations, to be exported as a graph for another runtime.
+"""A head over padded input in traceable operations, for export as a graph to another runtime.
 
-The modules are the head's own, so that there is one copy of the weights; only packing, which depends on the data, is replaced.
-Padding must be on the right. Letters as in bert.py, and C classes, V vocab_size; T is the number of columns.
+It uses the head's own modules, so the weights are not copied; only packing, which depends on the data, is replaced.
+Padding must be on the right. Dimensions as in bert.py, plus C classes and V vocab_size; T is the number of columns.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 class Padded(nn.Module):
     """A head as a function of INPUTS, (B, T) of int64, or for multiple choice (B, choices, T).
 
-    outputs: their names, those of transformers and optimum: logits (B, C), (B, T, C), (B, T, V), (B, choices); or start_logits
-    and end_logits (B, T); and intent_logits (B, intents). At padding they are arbitrary. Tags of a CRF are its emissions: a
-    search for the best path follows. Raises ModelError for a head that has no such graph.
+    outputs: their names, as in transformers and optimum: logits (B, C), (B, T, C), (B, T, V), (B, choices); or start_logits
+    and end_logits (B, T); and intent_logits (B, intents). At padding they are arbitrary. A CRF outputs its emissions; the
+    caller must search for the best path. Raises ModelError for a head that has no such graph.
     """
 
     def __init__(self, head: Head) -> None:
@@ -45,7 +45,7 @@ class Padded(nn.Module):
         head, lead = self.head, input_ids.shape[:-1]
         inputs = [each.reshape(-1, input_ids.shape[-1]) for each in (input_ids, attention_mask, token_type_ids)]
         states = self._encode(*inputs)
-        hidden = states[-1] if head.layers == "last" else head.head["mix"](states)  # (B, T, H), of last4 (B, T, 4 H)
+        hidden = states[-1] if head.layers == "last" else head.head["mix"](states)  # (B, T, H), for last4 (B, T, 4 H)
         if isinstance(head, BertForQuestionAnswering):
             return head.qa_outputs(hidden).unbind(-1)
         if isinstance(head, LanguageModel):
@@ -59,7 +59,7 @@ class Padded(nn.Module):
         return (logits.reshape(lead) if isinstance(head, BertForMultipleChoice) else logits,)
 
     def _encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> list[Tensor]:
-        """The embeddings and each layer's hidden states, (B, T, H). All cells are rows here, and a mask leaves padding out."""
+        """The embeddings and each layer's hidden states, (B, T, H). Every cell is a row here; a mask excludes padding."""
         bert = self.head.bert
         rows, columns = input_ids.shape
         places = torch.arange(columns, device=input_ids.device)
@@ -77,7 +77,7 @@ class Padded(nn.Module):
         return states
 
     def _pool(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """(B, H), of last4 (B, 4 H): as _PooledHead pools packed tokens."""
+        """(B, H), for last4 (B, 4 H): the same pooling as _PooledHead's for packed tokens."""
         head = self.head
         read = (attention_mask != 0)[:, :, None]
         if head.pooling == "mean":

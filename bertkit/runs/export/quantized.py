@@ -1,4 +1,4 @@
-"""Whether a quantized graph decides as its model does: decisions, the dev score, and speed."""
+"""Compares a quantized graph with its model: decisions, the dev score, and speed."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from bertkit.runs.inference.language_model import LanguageModelPredictor, Likeli
 from bertkit.runs.inference.predictor import TaskPredictor
 from bertkit.training.batching import evaluation_batches
 
-TEXTS = 5000  # whose decisions are compared, where there are as many
-AGREEMENT = 0.99  # of decisions
-POINTS = 0.5  # by which the dev score may fall
-_NEAR = 0.1  # standard deviations of the model's numbers by which one may differ
-_EVERY = 7  # one token in so many is masked
-_TIMED = 48  # features
+TEXTS = 5000  # texts to compare decisions on, if there are as many
+AGREEMENT = 0.99  # the least share of equal decisions
+POINTS = 0.5  # how far the dev score may fall
+_NEAR = 0.1  # how far a number may differ, in standard deviations of the model's numbers
+_EVERY = 7  # one token in this many is masked
+_TIMED = 48  # features to time
 
 
 @dataclass(frozen=True)
 class Verdict:
     """How a quantized graph compares with the float32 model.
 
-    texts, decisions: how many were compared; agreement: the share that is equal. score: the name of the first score of the dev
-    rows, its value in float32 and quantized; None without dev rows. interval: 95%, of the difference. speeds: texts a second of
-    both graphs.
+    texts, decisions: how many were compared; agreement: the share of equal decisions. score: the name of the first score on the
+    dev rows, and its value in float32 and quantized; None without dev rows. interval: 95%, of the difference. speeds: texts per
+    second of both graphs.
     """
 
     texts: int
@@ -50,11 +50,11 @@ class Verdict:
     def faults(self) -> list[str]:
         """Why it does not pass; empty if it does."""
         found = []
-        if not self.agreement >= AGREEMENT:  # nan, of no decisions, is no pass
+        if not self.agreement >= AGREEMENT:  # nan, for no decisions, does not pass
             found.append(f"only {self.agreement:.2%} of {plural(self.decisions, 'decision')} agree, expected {AGREEMENT:.0%}")
         if self.score is not None:
             name, exact, quantized = self.score
-            # nan, where a score is undefined, is no pass
+            # nan, for an undefined score, does not pass
             if not 100 * (exact - quantized) <= POINTS + 1e-9:
                 fall = f"{name} falls from {exact:.4f} to {quantized:.4f}"
                 found.append(f"{fall}, by more than {POINTS} points (95% interval {format_interval(self.interval, '+.4f')})")
@@ -62,7 +62,7 @@ class Verdict:
 
     @property
     def remarks(self) -> list[str]:
-        """What a user should know, a line each."""
+        """Remarks for the user, one line each."""
         found = [f"int8: {self.agreement:.2%} of {plural(self.decisions, 'decision')} on {plural(self.texts, 'text')} agree"]
         if self.score is not None:
             name, exact, quantized = self.score
@@ -91,7 +91,7 @@ def compare_tasks(predictor: TaskPredictor, graphs: tuple[Graph, Graph], texts: 
     with progress.bar("compare int8", 2 * sum(len(split.features) for split in splits)) as bar:
         for split in splits:
             exact.append(predictor.decode(split, bar))
-            # a batch for each feature: quantized activations share a scale, and neighbours would change it
+            # one batch per feature: a batch's quantized activations share a scale, which neighbours would change
             (found,) = predict_each([graphs[1]], split.features, 1, predictor.processes, bar=bar)
             quantized.append(task.decode(found.outputs, split.features, split.examples))
     equal = [
@@ -110,14 +110,14 @@ def compare_tasks(predictor: TaskPredictor, graphs: tuple[Graph, Graph], texts: 
 
 
 def _agreement(exact: Sequence[Any], quantized: Sequence[Any]) -> NDArray[np.bool_]:
-    """Which decisions are equal, or of numbers near."""
+    """Which decisions are equal or, for numbers, close."""
     if exact and isinstance(exact[0], float):
         return np.abs(np.subtract(exact, quantized)) <= _NEAR * np.std(exact)
     return np.array([one == other for one, other in zip(exact, quantized, strict=True)], dtype=bool)
 
 
 def compare_language_models(model: LanguageModelPredictor, graphs: tuple[Graph, Graph], texts: Sequence[str]) -> Verdict:
-    """The verdict on a masked model's graphs: the likeliest tokens of the texts, of which one in _EVERY is masked."""
+    """The verdict on a masked model's graphs, by the most likely tokens of the texts, with one token in _EVERY masked."""
     features, truth = _masked(model, texts)
     ids = torch.tensor(sorted(model.pretrained.tokenizer.vocab.values()))
     found = []
@@ -135,7 +135,7 @@ def _accuracy(right: NDArray[np.bool_]) -> Scorer:
 
 
 def _masked(model: LanguageModelPredictor, texts: Sequence[str]) -> tuple[Features, NDArray[np.int64]]:
-    """Features of the texts with a token or more, some masked; and the tokens that were there."""
+    """Features of the texts that have tokens, some of these masked; and the original tokens."""
     tokenizer = model.pretrained.tokenizer
     encoded = tokenizer.encode(texts, max_length=model.max_length)
     kept = np.flatnonzero(encoded.input_ids.lengths > 2)

@@ -1,4 +1,4 @@
-"""The baselines that a model must beat on its own data: fitted, and compared with the trained model."""
+"""The baselines that a model must beat on its own data: fitting them, and comparing the trained model with them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from bertkit.tasks.task import Task
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-MOST_ROWS, MOST_COMPARED = 20_000, 2000  # to fit to, and to score: more would take longer than seconds, and tell little more
-MOST_OPERATIONS = 1e13  # of the linear probe's forward passes on a CPU: a minute; beyond it it is fitted to fewer rows
+MOST_ROWS, MOST_COMPARED = 20_000, 2000  # to fit to, and to score: more would take more than seconds, and tell little more
+MOST_OPERATIONS = 1e13  # for the linear probe's forward passes, a minute on a CPU; beyond this, it is fitted to fewer rows
 FEWEST_ROWS = 200
 RESAMPLES = 300
 
 
 @dataclass(frozen=True)
 class Baselines:
-    """predictions: of each baseline for the examples, which are rows of `split`, with labels as the task names them.
+    """predictions: of each baseline, for the examples, which are rows of `split` with the task's label names.
 
-    fitted_to: the number of training rows of each.
+    fitted_to: the number of training rows that each was fitted to.
     """
 
     task: Task
@@ -49,12 +49,12 @@ class Baselines:
     fitted_to: Mapping[str, int]
 
     def scores(self) -> dict[str, dict[str, float | None]]:
-        """All scores of each."""
+        """All scores of each baseline."""
         truth = self.task.truth(self.examples)
         return {name: self.task.score(predictions, truth) for name, predictions in self.predictions.items()}
 
     def first_scores(self) -> dict[str, float | None]:
-        """The first score of each."""
+        """The first score of each baseline."""
         return {name: next(iter(scores.values())) for name, scores in self.scores().items()}
 
     def report(self) -> Report:
@@ -65,9 +65,9 @@ class Baselines:
         return Report([Table(title, ["baseline", first, "training rows"], rows)])
 
     def compare(self, predictions: Sequence[Prediction]) -> Report:
-        """A model's predictions for the same examples beside them.
+        """Compare a model's predictions for the same examples with the baselines.
 
-        A warning where it is worse by an interval below 0, a note where it is not better by one above 0.
+        A warning if the interval of the difference is below 0 (worse), a note if it is not above 0 (not clearly better).
         """
         task = self.task
         truth = task.truth(self.examples)
@@ -99,7 +99,7 @@ class Baselines:
         return Report(parts)
 
     def _advice(self, score: float | None) -> str | None:
-        """What may help a model with this score; nothing where no score is higher."""
+        """Advice for a model with this score; None if no score could be higher."""
         if score == 1 and self.task.recipe.greater_is_better:
             return None
         return f"try {self.task.recipe.training.longer}, or a higher --learning-rate"
@@ -115,8 +115,8 @@ def fit_baselines(
 ) -> Baselines | None:
     """The task's baselines on (some of) the held-out examples; None if it has none.
 
-    train, held_out: with labels by name. The linear probe reads the weights of `pretrained`, which are not trained; without
-    them there is none.
+    train, held_out: with label names. The linear probe uses the untrained weights of `pretrained`; without it, there is no
+    probe.
     """
     train, held_out = _some(train, MOST_ROWS), _some(held_out, MOST_COMPARED)
     model = None
@@ -142,7 +142,7 @@ def baselines_of_data(recipe: Recipe, split: str) -> Baselines | None:
 
 
 def _cost_of_row(task: Task, examples: Examples, pretrained: Pretrained) -> tuple[float, float]:
-    """The operations of a forward pass of a row, and its vectors: one of each of a tagger's words, else one."""
+    """The operations of a row's forward pass, and its number of vectors: one per word for a tagger, else one."""
     config = pretrained.config
     of_layer = 2 * config.hidden_size * (4 * config.hidden_size + 2 * config.intermediate_size)
     sample = _some(examples, FEWEST_ROWS)
@@ -153,8 +153,8 @@ def _cost_of_row(task: Task, examples: Examples, pretrained: Pretrained) -> tupl
 
 
 def frozen_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, accelerator: Accelerator) -> NDArray[np.floating]:
-    """Hidden states of the last layer: of each word for a tagger, (words, hidden_size); else the mean of each example,
-    (rows, hidden_size), and of several windows their mean.
+    """Hidden states of the last layer: for a tagger, of each word, (words, hidden_size); else the mean over each example,
+    (rows, hidden_size), averaged over windows if there are several.
     """
     features, _ = task.encode(examples, pretrained.tokenizer, labelled=False)
     module = Vectors(pretrained.config, layer=-1 if task.by_word else None)

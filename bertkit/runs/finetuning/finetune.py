@@ -34,7 +34,7 @@ from bertkit.tasks.task import Task
 from bertkit.training.loop import check_machine
 from bertkit.training.tracking import check_trackers
 
-_ROWS_ASTRAY, _SHARE_ASTRAY = 2, 0.25  # by how much held-out rows may differ from what was asked for without a warning
+_ROWS_ASTRAY, _SHARE_ASTRAY = 2, 0.25  # how far the number of held-out rows may be from the requested one without a warning
 
 
 def input_paths(recipe: Recipe, name: str) -> list[Path]:
@@ -64,11 +64,11 @@ def finetune(
     """Train `model` on the recipe's data into the run folder output_dir. Returns the final content of run.json.
 
     Data, model and settings are checked before the first step. fresh_head: replace the model's head; None: only if its size
-    differs. dry_run: show num_examples examples, time the first steps, and write nothing. checked: remarks on the rows were
-    shown before, and are not repeated. data, chosen: the recipe's splits, and the settings that nobody stated, where they are
-    already read and chosen. baselines: compare with what it must beat. is_part: of what another command makes, such as a trial
-    of tune: without intervals for a model card, and without a word on what comes next. evaluated: called after each evaluation
-    with the score that decides which step is best, higher is better; what it raises ends the run, which stays unfinished.
+    differs. dry_run: show num_examples examples, time the first steps, and write nothing. checked: do not repeat remarks on the
+    rows, which were shown before. data, chosen: the recipe's splits if already read, and the unset settings if already chosen.
+    baselines: compare with baselines. is_part: the run is part of another command, such as a trial of tune: no intervals for
+    the model card, and no hint at the next command. evaluated: called after each evaluation with the score that decides which
+    step is best (higher is better); an exception from it ends the run, which stays unfinished.
     """
     refuse_int8(recipe.training.precision, "training")
     accelerator = start_accelerator(recipe.training.device)
@@ -102,7 +102,7 @@ def finetune(
         show(preview(task, shown.examples, shown.features, pretrained.tokenizer, count=num_examples))
     examples = {name: split.examples for name, split in splits.items()} if baselines else {}
     training = prepare_training(task, splits, pretrained, accelerator, recorded=before.get("dtype"))
-    del splits  # the training has its own
+    del splits  # to free memory: the training has its own copy
     if run is None:
         if (to_beat := baselines_of(training, examples)) is not None:
             show(to_beat.report())
@@ -134,9 +134,9 @@ def _fitted(
     *,
     fresh_head: bool | None,
 ) -> tuple[Task, Mapping[str, Any]]:
-    """The task with all its settings, and those of them that nobody stated. before: run.json of the run to resume, or empty.
+    """The task with all its settings, and those that were not set but chosen. before: run.json of the run to resume, or empty.
 
-    chosen: the settings, where they are already chosen.
+    chosen: these settings, if already chosen.
     """
     assert data.training is not None
     earlier = _resolved_earlier(before) if before else {}
@@ -153,7 +153,7 @@ def _fitted(
 
 
 def _encoded(task: Task, rows: Mapping[str, Examples], pretrained: Pretrained, *, checked: bool) -> dict[str, Split]:
-    """Each split with its features: of training those that have something to learn."""
+    """Each split with its features; for training, only those that have something to learn."""
     splits = {name: encode_split(task, name, split, pretrained.tokenizer, checked=checked) for name, split in rows.items()}
     training = splits[task.recipe.train_split]
     splits[task.recipe.train_split] = replace(training, features=training.features.with_targets())
@@ -163,12 +163,12 @@ def _encoded(task: Task, rows: Mapping[str, Examples], pretrained: Pretrained, *
 
 
 def _resolved_earlier(unfinished: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the unfinished run that were defaults or chosen. The user must repeat those that were given."""
+    """The settings of the unfinished run that were defaults or chosen; the user must repeat those that were given."""
     return {name: value for name, value in unfinished["training"].items() if name not in unfinished.get("asked", {})}
 
 
 def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
-    """Warn if the held-out share is far from the requested one, and say why; note labels it lacks."""
+    """Warn if the held-out share is far from the requested one, and say why; note the labels it lacks."""
     recipe = task.recipe
     requested = recipe.held_out_share
     if requested is None or "validation" not in rows:

@@ -49,8 +49,8 @@ def finetune_series(
     """Fine-tune each of the runs 1 to `count` into output_dir/NOUN-N; returns the final content of the summary.
 
     Finished runs are kept: the same command resumes a stopped one, and more seeds can be added later. baselines: compare with
-    what a run must beat, once for runs of the same rows. is_part: as `finetune` takes it. Raises UsageError if the existing
-    runs have different settings, model or data.
+    baselines, once for runs on the same rows. is_part: as in `finetune`. Raises UsageError if the existing runs have different
+    settings, model or data.
     """
     refuse_int8(recipe.training.precision, "training")
     resolved, pretrained = series.run(recipe, 1, count).resolved(), open_pretrained(model)
@@ -58,9 +58,9 @@ def finetune_series(
     accelerator = start_accelerator(recipe.training.device)
     folder_of_runs = OutputFolder.prepare(output_dir, series.kind, resume=True, overwrite=overwrite, reads=reads)
     earlier = {} if overwrite else series.read(output_dir).get("plan") or _begun(series, output_dir)
-    read: dict[str, Examples] = {}  # each file once for all runs
+    read: dict[str, Examples] = {}  # so that all runs read each file only once
     data = read_splits(resolved, read=read) if series.own_rows or not earlier else None
-    if earlier:  # what nobody states is as in the first runs
+    if earlier:  # unset settings are those of the first runs
         chosen = earlier.get("chosen") or {}
     else:
         assert data is not None
@@ -119,7 +119,7 @@ def finetune_series(
 
 
 def _begun(series: Series, folder: Path) -> dict[str, Any]:
-    """What stands in for a plan where none is written yet: run.json of a run that was begun; empty without one."""
+    """A substitute for a plan that is not written yet: run.json of a run that was begun; empty without one."""
     runs = (read_run_file(path) for path in sorted(folder.glob(f"{series.noun}-*")) if not MOVED_ASIDE.search(path.name))
     return next((run for run in runs if run is not None), {})
 
@@ -127,7 +127,7 @@ def _begun(series: Series, folder: Path) -> dict[str, Any]:
 def _check_rows(
     series: Series, recipe: Recipe, count: int, read: dict[str, Examples], fit: Callable[[Recipe, Examples], Task]
 ) -> None:
-    """Raise DataError, before the first run, for rows that a later one would refuse, such as a label of one fold alone."""
+    """Raise DataError, before the first run, for rows that a later run would refuse, such as a label only in one fold."""
     for number in range(1, count + 1):
         own = series.run(recipe, number, count).resolved()
         data = read_splits(own, read=read)
@@ -138,7 +138,7 @@ def _check_rows(
 
 
 def hash_of_all(data: Splits) -> str:
-    """sha256 of all rows in whatever order: of every fold the same."""
+    """sha256 of all rows, independent of their order: the same for every fold."""
     rows = [repr(row) for part in data.rows.values() for row in zip(*part.columns.values(), strict=True)]
     return sha256("\n".join(sorted(rows)).encode("utf-8", "replace")).hexdigest()
 
@@ -150,11 +150,11 @@ def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Rec
     if changed := changed_settings({**earlier, "recipe": as_asked(earlier["recipe"])}, plan):
         raise UsageError(f"the folder holds {series.nouns} with different settings: {changed}", where=str(folder), hint=hint)
     runs: dict[int, dict[str, Any]] = {}
-    model = {name: value for name, value in plan["model"].items() if value}  # a model without a head gets a fresh one by itself
+    model = {name: value for name, value in plan["model"].items() if value}  # a model without a head always gets a fresh one
     for path in sorted(path for path in folder.glob(f"{series.noun}-*") if not MOVED_ASIDE.search(path.name)):
         number = int(path.name.rpartition("-")[2])
         own = json.loads(json.dumps(series.changes(recipe, number, count)))
-        # of the recipe only what is the run's own: bertkit 0.1 saved resolved values there
+        # of the recipe, only what the run changes: bertkit 0.1 saved resolved values there
         wanted = {"recipe": {}, "model": model, **own, "training": {**plan["training"], **own.get("training", {})}}
         if (run := finished_run(path, wanted, hint)) is not None:
             runs[number] = run
@@ -184,7 +184,7 @@ def describe_runs(series: Series, runs: Mapping[int, Mapping[str, Any]]) -> dict
 
 
 def _mean_of_baselines(runs: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
-    """The mean score of each baseline over the runs that have some."""
+    """The mean score of each baseline over the runs that have baselines."""
     fitted = [run for run in runs if run]
     return {name: summarize([run.get(name) for run in fitted])["mean"] for name in dict.fromkeys(chain.from_iterable(fitted))}
 

@@ -1,4 +1,4 @@
-"""Train a model with a task's head into a run folder, or time its first steps."""
+"""Trains a model with a task's head and saves it in a run folder, or times its first steps."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained, and on what. config: with the precision in which to compute. num_parameters: of the whole model, also
-    of the embeddings that training leaves out. held_out: the splits to evaluate.
+    """Everything needed to train a model for a task.
+
+    config: includes the resolved precision. num_parameters: of the whole model, including embeddings that training leaves out.
+    held_out: the splits to evaluate.
     """
 
     task: Task
@@ -67,16 +69,14 @@ class Training:
 
 
 def total_steps(config: TrainConfig, sampler: Sampler) -> int:
-    """Optimizer steps of the whole run."""
+    """The number of optimizer steps in the whole run."""
     return config.max_steps or max(1, math.ceil(config.num_epochs * sampler.steps_per_epoch))
 
 
 def prepare_training(
     task: Task, splits: dict[str, Split], pretrained: Pretrained, accelerator: Accelerator, *, recorded: str | None
 ) -> Training:
-    """The model with its batches, and what the user should know before the first step. recorded: the dtype of the run to
-    resume.
-    """
+    """Build the model and its batches, and print notes about the training. recorded: the dtype of the run to resume."""
     config, model_config = task.recipe.training, task.configure(pretrained.config)
     module = _build(task, model_config, pretrained)
     num_parameters = sum(p.numel() for p in module.parameters())
@@ -118,7 +118,7 @@ def prepare_training(
 
 
 def try_out(training: Training) -> dict[str, Any]:
-    """Time the first steps, and show what all of them would take."""
+    """Time the first steps, and show how long the whole run would take."""
     steps, batches = training.steps, training.batches
     sampled = [sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]
     tokens = steps * float(np.mean(sampled)) * training.accelerator.num_processes
@@ -135,8 +135,9 @@ def train_into(
     *,
     is_part: bool,
 ) -> dict[str, Any]:
-    """Train into a run folder, and show the scores. values: of run.json, which is returned as it is at the end. examples: for
-    the baselines; empty for none.
+    """Train, save to the run folder, and show the scores. Returns the final contents of run.json.
+
+    values: the initial contents of run.json. examples: for the baselines; empty for none.
     """
     task, vocabulary, accelerator = training.task, training.vocabulary, training.accelerator
     folder, recipe = run.output.path, task.recipe
@@ -160,11 +161,11 @@ def train_into(
         return write
 
     def finish() -> str:
-        wanted = not is_part and all(metric in METRICS.values() for metric in recipe.metrics)  # others may take long
+        wanted = not is_part and all(metric in METRICS.values() for metric in recipe.metrics)  # other metrics may take long
         scored = evaluations.best
-        if wanted and scored is not None and scored.scores == values["best"]["scores"]:  # else: before a resume
+        if wanted and scored is not None and scored.scores == values["best"]["scores"]:  # else: the best was before a resume
             values["intervals"] = score_intervals(scored)
-        values["task"] = Task.restore(read_config(folder), recipe, where=str(folder)).to_json()  # of the best step
+        values["task"] = Task.restore(read_config(folder), recipe, where=str(folder)).to_json()  # at the best step
         return model_card(values, training.pretrained.name, architecture)
 
     with run.open(values, accelerator), tracked(accelerator, recipe.training.track, folder, values["training"]):
@@ -183,9 +184,9 @@ def train_into(
             matrix_rate=matrix_rate(training.precision, training.model_config, accelerator),
         )
         to_beat = None
-        try:  # now: nobody waits for them before the first step
+        try:  # only now, so that the first step does not wait for them
             to_beat = baselines_of(training, examples)
-        except UserError as error:  # the run is trained, and ends
+        except UserError as error:  # the run is trained, and finishes anyway
             progress.warn(f"no baselines to compare with: {error}")
         if to_beat is not None:
             values["baselines"] = to_beat.first_scores()
@@ -204,7 +205,7 @@ def train_into(
 
 
 def _build(task: Task, model_config: BertConfig, pretrained: Pretrained) -> nn.Module:
-    """The module with the model's weights, and fresh ones where it has none or they are reinitialized."""
+    """The module with the model's weights, and fresh ones where the model has none or they are reinitialized."""
     config = task.recipe.training
     module = task.build(model_config)
     initialize(module, model_config, seed=config.seed)
@@ -215,7 +216,7 @@ def _build(task: Task, model_config: BertConfig, pretrained: Pretrained) -> nn.M
 
 
 class _Evaluations:
-    """Scores a module while it trains. tuned: the task with the thresholds of the last evaluation. best: its best scores."""
+    """Scores a module during training. tuned: the task with the last evaluation's thresholds. best: the best scores so far."""
 
     def __init__(
         self,
@@ -242,7 +243,7 @@ def _worth(scored: Scored) -> float:
 
 
 def baselines_of(training: Training, examples: Mapping[str, Examples]) -> Baselines | None:
-    """What the model must beat on the first evaluated split; None without examples, or without such a split."""
+    """The baselines on the first evaluated split; None without examples, or without such a split."""
     task = training.task
     if not examples or not task.recipe.eval_splits:
         return None
@@ -252,7 +253,7 @@ def baselines_of(training: Training, examples: Mapping[str, Examples]) -> Baseli
 
 
 def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]], config: TrainConfig) -> None:
-    """Say where a run ends too early, or comes to nothing. events: of metrics.jsonl."""
+    """Report a run that ended too early or learned nothing. events: of metrics.jsonl."""
     for name in state.best_scores:
         if name.endswith(CONSTANT):
             split = name.removesuffix(f"/{CONSTANT}")

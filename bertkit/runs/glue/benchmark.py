@@ -29,8 +29,8 @@ NAME = "glue"
 
 @dataclass(frozen=True)
 class GlueTask:
-    """folder: in GLUE's own download. columns: of the paper's table, each with its score. files: in the leaderboard's zip, each
-    with its split and number of rows. numbered: whether the leaderboard expects label numbers instead of names.
+    """folder: in GLUE's own download. columns: of the paper's table, with their scores. files: in the leaderboard's zip, with
+    their splits and numbers of rows. numbered: whether the leaderboard expects label numbers instead of names.
     """
 
     folder: str
@@ -73,8 +73,9 @@ def finetune_glue(
 ) -> dict[str, float | None]:
     """Fine-tune on every task into output_dir/TASK; print and return the paper's columns with their average.
 
-    options: for every recipe; `data` is the folder of GLUE's download. run: `finetune`, or with `several` several of it,
-    and its mean scores. Finished runs are kept. Data are checked before the first task: UsageError, DataError.
+    options: for every recipe; `data` is the folder of GLUE's download. run: `finetune` or, with `several`, a function that
+    trains several runs, whose mean scores count. Finished runs are kept. Data is checked before the first task: UsageError,
+    DataError.
     """
     recipes = {task: _recipe(task, options) for task in tasks or TASKS}
     for task, recipe in recipes.items():

@@ -37,10 +37,10 @@ def write_submission(
 ) -> dict[str, str]:
     """Write NAME.tsv for every task of the leaderboard, and a zip of them; returns the source of each file.
 
-    runs: run folders, folders of seeds, of which the best on dev counts (Devlin et al., 2019, section 4.1), or folders
-    of either, as `finetune glue` writes. data: the folder of GLUE's download; default: each run's own. A task without a run
-    gets a constant prediction and a warning. overwrite: move the old content of output_dir aside. Raises UsageError, or before
-    the first prediction DataError if a test set has a different number of rows than the leaderboard's.
+    runs: run folders, folders of seeds, where the best on dev is used (Devlin et al., 2019, section 4.1), or folders of either,
+    as `finetune glue` writes them. data: the folder of GLUE's download; default: each run's own. A task without a run gets a
+    constant prediction and a warning. overwrite: move the old content of output_dir aside. Raises UsageError and, before the
+    first prediction, DataError if a test set does not have the leaderboard's number of rows.
     """
     output = OutputFolder.prepare(output_dir, SUBMISSION, overwrite=overwrite, reads=[*runs, data])
     by_task = _by_task(runs)
@@ -117,11 +117,11 @@ def _dev_score(run: Path) -> float:
 
 
 def _open(run: Path, name: str, task: GlueTask, split: str, count: int, data: str | None) -> tuple[Opened, Examples]:
-    """A run with the recipe for a test set, and the test set."""
+    """A run, with the recipe for a test set, and this test set."""
     values = require_run(run)
     own = values["recipe"].get("data")
     options: dict[str, Any] = {}
-    if name == DIAGNOSTIC:  # its data is beside the run's
+    if name == DIAGNOSTIC:  # its data is next to the run's data
         data = data or (str(Path(own).parent) if own else None)
         options |= {name: values["training"][name] for name in options_for("predict", TrainConfig)}
     if data is not None:

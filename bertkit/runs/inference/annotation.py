@@ -1,8 +1,8 @@
 """Predictions in the formats of annotation tools: Label Studio's tasks, doccano's JSONL, Prodigy's tasks.
 
 Sources: https://labelstud.io/guide/predictions for Label Studio, backend/data_import of https://github.com/doccano/doccano, and
-https://prodi.gy/docs/api-interfaces (ner_manual and choice). Offsets count characters, but in doccano UTF-16 units; see the
-readers of what they export.
+https://prodi.gy/docs/api-interfaces (ner_manual and choice). Offsets count characters, or UTF-16 units in doccano; see the
+readers of these tools' exports.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _WORDS = ("tokens", "offsets")  # of a tagger's rows
 
 
 class Suggestion(NamedTuple):
-    """What a row suggests to annotators. data: its columns except predictions. spans: objects as in `entities`, None for
-    classes. names: the predicted classes of `known`, which has the probability of each. score: of the least certain decision.
+    """A row's suggestion to annotators. data: its columns except predictions. spans: objects as in `entities`, None for
+    classes. names: the predicted classes, among `known`, which has the probability of each. score: of the least certain
+    decision.
     """
 
     data: dict[str, Any]
@@ -36,7 +37,7 @@ _RESULT = {"from_name": "label", "to_name": "text"}  # of Label Studio
 
 
 class Annotation(Writer):
-    """The format of a tool. Raises UsageError for predictions other than classes, labels and chunks."""
+    """A tool's format. Raises UsageError for predictions other than classes, labels and chunks."""
 
     name: ClassVar[str]
 

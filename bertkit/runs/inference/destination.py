@@ -1,4 +1,4 @@
-"""Which file the predictions of each source go to: checked before any work, shared by processes, moved aside by --overwrite."""
+"""The output file for each source's predictions: checked before any work, shared by processes, moved aside by --overwrite."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS, SUCCESS = "_settings.json", "_SUCCESS"  # of a folder of predictions; 
 
 @dataclass(frozen=True)
 class Destination:
-    """What a command reads and where its predictions go: one source to a file or the standard output, or several to a folder.
+    """A command's sources and the places of their predictions: a file or the standard output for one source, or a folder.
 
     files: for each source its output, None for the standard output. folder: --output-dir, if it is given.
     """
@@ -47,8 +47,8 @@ class Destination:
         *,
         overwrite: bool,
     ) -> Destination:
-        """endings: of all formats. Raises UsageError for options that exclude each other; and for what cannot be written, or
-        MachineError.
+        """The destination that options name. endings: of all formats. Raises UsageError for options that exclude each other,
+        and UsageError or MachineError for a place that cannot be written.
         """
         usual = "jsonl" if folder is not None or not sys.stdout.isatty() else TEXT
         wanted = Form(TEXT) if (form or usual) == TEXT else Form.of(f".{form or usual}")
@@ -82,7 +82,7 @@ class Destination:
 
     @property
     def recorded(self) -> Progress | None:
-        """What an earlier command has begun here."""
+        """The progress of an earlier command here, if any."""
         if self.folder is not None:
             return Progress.read(self.folder / SETTINGS)
         (path,) = self.files.values()
@@ -97,8 +97,8 @@ class Destination:
 
     @contextmanager
     def replaced(self) -> Iterator[None]:
-        """Start over: remove what is unfinished of an --output. What earlier commands wrote or began in a folder is moved
-        to a folder in it, and back if this one writes nothing.
+        """Start over: remove an unfinished --output. In a folder, the finished and unfinished output of earlier commands is
+        moved to a subfolder, and back if this command writes nothing.
         """
         own = [part for path in self.files.values() if path is not None for part in (path, *unfinished(path))]
         if self.folder is None:
@@ -133,7 +133,7 @@ class Destination:
                 progress.note(f"nothing was written: moved {aside} back")
 
     def prepare(self, state: Progress, *, writes: bool) -> None:
-        """Check that what is in the folder was begun alike, of the same sources. writes: record what is begun.
+        """Check that the folder's content was begun with the same settings and sources. writes: record what is begun.
 
         Raises UsageError.
         """
@@ -164,7 +164,7 @@ class Destination:
         return all(path is None or path.exists() for path in self.files.values())
 
     def close(self) -> None:
-        """Leave _SUCCESS in the folder once every file is there, whichever process wrote it."""
+        """Write _SUCCESS into the folder once every file exists, whichever process wrote it."""
         if self.folder is not None and self._is_whole:
             with disk_errors(self.folder):
                 (self.folder / SUCCESS).touch()
@@ -179,7 +179,7 @@ def _move(names: Iterable[str], folder: Path, to: Path) -> None:
 
 
 def _describe(source: str) -> list[Any] | None:
-    """What tells a file from others, and from what it was; None for the standard input, which nobody can read again."""
+    """What identifies a file and its version; None for the standard input, which cannot be read again."""
     if source == STDIN:
         return None
     if is_url(source):
@@ -191,7 +191,7 @@ def _describe(source: str) -> list[Any] | None:
 
 
 def expand(names: Sequence[str]) -> list[str]:
-    """Files by name, URL or pattern. Raises UsageError for a pattern of none, DataError for a file that is missing."""
+    """Files by name, URL or pattern. Raises UsageError for a pattern without matches, DataError for a missing file."""
     found: list[str] = []
     for name in names:
         if is_url(name):
@@ -210,7 +210,7 @@ def expand(names: Sequence[str]) -> list[str]:
 
 
 def _paths_in(folder: Path, sources: Sequence[str], form: Form) -> dict[str, Path | None]:
-    """A file for each source, of its name with another ending. Raises UsageError where two have the same."""
+    """An output file for each source, with its name and another ending. Raises UsageError if two sources get the same."""
     paths: dict[str, Path | None] = {}
     taken: dict[Path, str] = {}
     for source in sources:

@@ -21,8 +21,8 @@ from bertkit.training.batching import evaluation_batches
 
 
 class Explanation(NamedTuple):
-    """The label that is explained, None for a number; and each word of the texts in order, with how much it speaks for the
-    label (above 0) or against it.
+    """The label that is explained, None for a number; and each word of the texts, in order, with how much it supports the label
+    (above 0) or opposes it.
     """
 
     label: str | None
@@ -36,9 +36,9 @@ def sum_by_word(
     truncate: str,
     values: Sequence[NDArray[np.float32]],
 ) -> list[list[tuple[str, float]]]:
-    """Each row's words, of one column of texts or two, with the sum of their tokens' values; 0 for words that were truncated.
+    """Each row's words, from one or two columns of texts, with the sum of their tokens' values; 0 for truncated words.
 
-    max_length, truncate: as the texts were encoded. values: for each sequence one for each token, of special tokens too.
+    max_length, truncate: as in encoding the texts. values: for each sequence, one per token, including special tokens.
     """
     encoded = [tokenizer.encode_with_offsets(texts) for texts in columns]
     begins = np.cumsum([0, *(len(ids.values) for ids, _, _ in encoded[:-1])])  # of each column in a count of all tokens
@@ -63,9 +63,9 @@ def sum_by_word(
 def inputs_times_gradients(
     module: Head, features: Features, outputs: NDArray[np.int64], micro_batch_tokens: int, device: torch.device
 ) -> list[NDArray[np.float32]]:
-    """For each feature, of one sequence, (T,): each token's embedding times the gradient of a logit by it, summed.
+    """For each feature, which must have one sequence, (T,): each token's embedding times a logit's gradient by it, summed.
 
-    outputs: (F,) which of the logits (B, C). Other threads may use the module meanwhile.
+    outputs: (F,) which logit of (B, C). Other threads may use the module at the same time.
     """
     found: dict[int, NDArray[np.float32]] = {}
     for batch in evaluation_batches(features, micro_batch_tokens):
@@ -76,7 +76,7 @@ def inputs_times_gradients(
 
 
 def _of_batch(module: Head, batch: Batch, outputs: Tensor) -> Tensor:
-    """(N,): every token gets an embedding of its own, in a copy of the module that shares all other weights."""
+    """(N,): in a copy of the module that shares all other weights, every token gets its own embedding."""
     copied = copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
     words = copied.bert.embeddings.word_embeddings
     own = nn.Embedding.from_pretrained(words.weight[batch.input_ids].detach(), freeze=False)  # (N, H)

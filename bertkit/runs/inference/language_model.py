@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 _HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
-# A file is a table by its name alone: a line of text may have commas.
+# Only the file's name decides whether it is a table: a line of text may contain commas.
 MASKED_TEXTS = (*(replace(form, looks_like=lambda content: False) for form in TABLES), LINES)
-FILLS = 3  # likeliest tokens that a report shows of a mask
-TEXTS_SCORED = 256  # at once: of a masked model each has as many sequences as it has tokens
+FILLS = 3  # how many of a mask's most likely tokens a report shows
+TEXTS_SCORED = 256  # at once; for a masked model, each has as many sequences as it has tokens
 
 
 def is_language_model(name: str) -> bool:
@@ -69,7 +69,7 @@ class LanguageModelPredictor(Predictor):
     """
 
     top_k = 5
-    opening: Mapping[str, Any] = {}  # of files: encoding, max_file_size, on_error
+    opening: Mapping[str, Any] = {}  # options for files: encoding, max_file_size, on_error
 
     def _build(self) -> Head:
         return _objective_of(self.pretrained, next(iter(OBJECTIVES))).head(self.pretrained.config)
@@ -81,7 +81,7 @@ class LanguageModelPredictor(Predictor):
     def read_blocks(self, file: str) -> Iterator[Examples]:
         """The lines of a file, or the rows of a table with a column `text`.
 
-        Raises UsageError for a few rows none of which has a mask to fill.
+        Raises UsageError if there are only a few rows and none has a mask to fill.
         """
         blocks = map(self.standard, read_blocks(file, MASKED_TEXTS, **self.opening))
         first, *others = islice(blocks, 2)
@@ -117,7 +117,7 @@ class LanguageModelPredictor(Predictor):
             return self.pretrained.tokenizer.encode(texts, max_length=self.max_length)
 
     def masks(self, encoded: Encoded) -> list[NDArray[np.int64]]:
-        """Where each text has its masks, among its tokens."""
+        """The positions of the masks among each text's tokens."""
         mask = self.pretrained.tokenizer.mask_token_id
         return [np.flatnonzero(encoded.input_ids[text] == mask) for text in range(len(encoded.input_ids))]
 
@@ -133,8 +133,8 @@ class LanguageModelPredictor(Predictor):
         return Split(examples, features), (truncated,)
 
     def decode(self, split: Split, bar: Bar = NO_BAR, among: Collection[str] | None = None) -> list[Prediction]:
-        """As in every Predictor. among: the only tokens to fill in, of the vocabulary; their probabilities are those
-        among all.
+        """As in every Predictor. among: the only tokens of the vocabulary to fill in; their probabilities are over the whole
+        vocabulary.
         """
         texts = split.examples.columns["text"]
         vocab = self.pretrained.tokenizer.vocab
@@ -158,8 +158,8 @@ class LanguageModelPredictor(Predictor):
     def score(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """The log-probability of each text, in nats: (texts,).
 
-        Of a masked model the sum of each token's, where it alone is masked (Salazar et al., 2020: the pseudo-log-likelihood);
-        of a causal one that of each token after those before it. [SEP] does not count.
+        For a masked model, the sum over tokens, each masked alone (Salazar et al., 2020: the pseudo-log-likelihood); for a
+        causal model, the sum over tokens, each given those before it. [SEP] does not count.
         """
         module: LanguageModel = self.model
         encoded = self._encode(texts)
@@ -171,7 +171,7 @@ class LanguageModelPredictor(Predictor):
         return found
 
     def _targets(self, encoded: Encoded, texts: range, module: LanguageModel) -> Features:
-        """Features that score texts: of a masked model one for each token, of a causal one each text."""
+        """Features that score texts: one per token for a masked model, one per text for a causal one."""
         whole: list[list[int]] = [encoded.input_ids[text].tolist() for text in texts]
         if self.pretrained.config.is_decoder:
             sequences, examples = whole, [*texts]
@@ -193,13 +193,13 @@ class LanguageModelPredictor(Predictor):
 class Likeliest(nn.Module):
     """A language model as a module whose logits are the k most probable tokens at each row that is read.
 
-    "probabilities" and "tokens" are (R, k); ids: of the tokens among which they are.
+    "probabilities" and "tokens" are (R, k). ids: the candidate tokens.
     """
 
     def __init__(self, model: LanguageModel, k: int, ids: Tensor) -> None:
         super().__init__()
         self.model, self.k, self.ids = model, k, ids
-        self.training = model.training  # or `predict` would set the mode of the model, which threads share
+        self.training = model.training  # otherwise `predict` would change the mode of the model, which threads share
 
     def forward(self, batch: Batch) -> Outputs:
         probabilities, tokens = self.model.likeliest(batch, self.k, self.ids)
@@ -262,7 +262,7 @@ def _refuse_causal(pretrained: Pretrained) -> None:
 
 
 def filled_text(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_token: str) -> str:
-    """A text with the most probable token of each mask in its place; masks that were truncated stay."""
+    """A text with each mask replaced by its most probable token; truncated masks are kept."""
     filled, *parts = text.split(mask_token)
     for number, part in enumerate(parts):
         token = str(fills[number][0]["token"]) if number < len(fills) else mask_token
@@ -272,14 +272,14 @@ def filled_text(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_to
 
 
 def evaluate_corpora(name: str, corpora: Sequence[str | Path], overrides: Mapping[str, Any]) -> dict[str, float]:
-    """Held-out loss, perplexity and accuracies of a model, on its own corpora or others with the same tokenizer."""
+    """A model's held-out loss, perplexity and accuracies, on its own corpora or others with the same tokenizer."""
     held_out = open_held_out(name, corpora, overrides)
     progress.note(f"computed in {held_out.model.precision.recorded}")
     return {f"validation/{score}": value for score, value in held_out.scores().items()}
 
 
 def open_held_out(name: str, corpora: Sequence[str | Path], overrides: Mapping[str, Any]) -> HeldOut:
-    """A model and the held-out sequences of its own corpora, or of others with the same tokenizer. Raises UsageError."""
+    """A model and held-out sequences from its own corpora, or from others with the same tokenizer. Raises UsageError."""
     pretrained = open_pretrained(name)
     values = read_run_file(pretrained.folder)
     folders = [*corpora]
@@ -313,14 +313,14 @@ class HeldOut(NamedTuple):
     accelerator: Accelerator
 
     def scores(self) -> dict[str, float]:
-        """Loss, perplexity and accuracies over all processes, of all sequences and of those of each corpus and source."""
+        """Loss, perplexity and accuracies over all processes, on all sequences and on those of each corpus and source."""
         scores = score_language_model(self.model.model, self.sequences, self.config.micro_batch_tokens, self.accelerator)
         manifest.finish()
         self.accelerator.wait_for_everyone()
         return scores
 
     def filled(self, most: int) -> list[list[Piece]]:
-        """The first sequences with each masked token, marked with the likeliest ones; none of a causal model."""
+        """The first sequences, with each masked token marked with the most likely ones; none for a causal model."""
         tokenizer, features = self.model.pretrained.tokenizer, self.sequences.features
         features = features.take(np.arange(min(most, len(features))))
         if self.model.pretrained.config.is_decoder:

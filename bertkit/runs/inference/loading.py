@@ -1,4 +1,4 @@
-"""`bertkit.load`: which kind of Predictor a model is."""
+"""`bertkit.load`: opens a model as the right kind of Predictor."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from bertkit.tasks.block import read_block
 
 
 def load(model: str | Path, device: str = "auto", precision: str = "auto") -> Predictor:
-    """Open a run folder, or any Hugging Face BERT by folder or hub id, to use it.
+    """Open a run folder, or any Hugging Face BERT by folder or hub id, for use.
 
-    device: cpu, cuda, mps, or auto, the fastest kind that there is. precision: one of --precision's; auto is measured on a CPU.
-    What the user should know of the model is a warning. Raises ModelError, MachineError.
+    device: cpu, cuda, mps, or auto, the fastest kind available. precision: as in --precision; on a CPU, auto is measured.
+    Remarks on the model are issued as warnings. Raises ModelError, MachineError.
     """
     name = str(model)
     if is_language_model(name):

@@ -1,4 +1,4 @@
-"""How predictions are written: to the standard output, or to a file that the same command continues after a kill."""
+"""Output of predictions: to the standard output, or to a file that the same command continues after a kill."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ START_OVER = "repeat the first command unchanged, or start over with --overwrite
 
 
 class Form(NamedTuple):
-    """How predictions are written: a format by its ending, or TEXT for people; and whether they are compressed."""
+    """An output format: its file ending, or TEXT for people; and whether it is compressed."""
 
     ending: str
     compressed: bool = False
 
     @property
     def suffix(self) -> str:
-        """What names of such files end in, but for the compression's ending."""
+        """The ending of such files' names, without that of the compression."""
         return suffix_of(self.ending) or self.ending
 
     @classmethod
     def of(cls, name: str) -> Form:
-        """That of a file's name, as "said.jsonl.gz"; an ending alone, as ".csv", will do."""
+        """The form for a file name such as "said.jsonl.gz", or just an ending such as ".csv"."""
         bare = name.removesuffix(COMPRESSED)
         return cls(os.path.splitext(f"x{bare}" if bare.startswith(".") else bare)[1], bare != name)
 
     def check(self, given: str, endings: Sequence[str]) -> None:
-        """Raise UsageError for one that is not among these endings. given: as the user names it."""
+        """Raise UsageError if its ending is not among these. given: as the user wrote it."""
         if self.ending not in endings or (self.compressed and not is_text(self.ending)):
             named = [f"{ending}[{COMPRESSED}]" if is_text(ending) else ending for ending in endings]
             raise UsageError(f"{given}; expected {', '.join(named[:-1])} or {named[-1]}")
 
 
 def suffix_of(ending: str) -> str | None:
-    """That of files whose format their names do not tell."""
+    """The suffix of a format whose files cannot be recognized by name."""
     return FORMATS[ending].suffix if ending in FORMATS else None
 
 
@@ -60,11 +60,11 @@ def is_text(ending: str) -> bool:
 
 
 class Output:
-    """Takes windows of predictions one after another; this one shows them at once, on the standard output or a device."""
+    """Takes windows of predictions one after another; this class shows them at once, on the standard output or a device."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path, self.windows, self.rows = path, 0, 0
-        self.faults = Faults("skip")  # of rows that are left out
+        self.faults = Faults("skip")  # of skipped rows
         self.counts: list[Count] = []
         self._file: BinaryIO | None = None
 
@@ -77,7 +77,7 @@ class Output:
             yield
 
     def has(self, window: Examples) -> bool:
-        """Whether the next window of rows, which is this one, is there from an earlier command."""
+        """Whether an earlier command has already written this window, which is the next one."""
         self.windows, self.rows = self.windows + 1, self.rows + len(window)
         return False
 
@@ -86,7 +86,7 @@ class Output:
         return self.rows - self.faults.count
 
     def write(self, data: bytes, counts: Sequence[Count] = ()) -> None:
-        """Take the window's predictions, and what to tell of them at the end."""
+        """Write the window's predictions; counts: to report at the end."""
         self.counts = summed([*self.counts, *counts])
         if self._file is not None:
             self._file.write(data)
@@ -95,14 +95,14 @@ class Output:
             sys.stdout.flush()
 
     def finish(self, writer: Writer | None) -> None:
-        """All windows are written."""
+        """Finish the output, after all windows are written."""
         if writer is not None and writer.end:
             self.write(writer.end)
 
 
 class Progress(NamedTuple):
-    """What OUT.progress.json says of OUT.partial. settings: what the predictions depend on. how: with what they are computed.
-    size: of OUT.partial, in bytes. sha256: of the rows of these windows. sources: of a folder, what each output is of.
+    """The content of OUT.progress.json, on OUT.partial. settings: what the predictions depend on. how: how they are computed.
+    size: of OUT.partial, in bytes. sha256: of the rows in these windows. sources: for a folder, the source of each output.
     """
 
     settings: Mapping[str, Any]
@@ -117,7 +117,7 @@ class Progress(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Progress | None:
-        """None where there is none. Raises UsageError for another file."""
+        """The content of a file; None if it does not exist. Raises UsageError for a file of another kind."""
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -128,7 +128,7 @@ class Progress(NamedTuple):
             ) from None
 
     def refuse_other(self, settings: Mapping[str, Any], how: Mapping[str, Any], where: str) -> None:
-        """Raise UsageError for a command that would not go on as this one began."""
+        """Raise UsageError if a command's settings differ from those that this one began with."""
         sides = ({**self.settings, **self.how}, {**json.loads(json.dumps(settings)), **how})
         before, now = ({key: value for name, part in side.items() for key, value in flat(part, name)} for side in sides)
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
@@ -144,9 +144,9 @@ class Progress(NamedTuple):
 
 
 class OutputFile(Output):
-    """A file that is whole or absent: windows go to OUT.partial, and OUT.progress.json says how far they are.
+    """A file that is complete or absent: windows are written to OUT.partial, with the progress in OUT.progress.json.
 
-    writes: whether this process does. resumes: whether the same rows can be read again.
+    writes: whether this process writes. resumes: whether the same rows can be read again.
     """
 
     def __init__(self, path: Path, form: Form, state: Progress, *, writes: bool, resumes: bool) -> None:
@@ -154,7 +154,7 @@ class OutputFile(Output):
         self.form, self.state, self.writes, self.resumes = form, state, writes, resumes
         self.partial, self.progress = unfinished(path)
         self._was_finished = path.exists()
-        self._size = self.partial.stat().st_size if self.partial.exists() else None  # None: there is none to continue
+        self._size = self.partial.stat().st_size if self.partial.exists() else None  # None: there is nothing to continue
         before = Progress.read(self.progress) if self._size is not None else None
         if before is not None and (self._size or 0) < before.size:
             before = None  # OUT.partial was cut off: it starts over
@@ -184,7 +184,7 @@ class OutputFile(Output):
             yield
 
     def _is_as_found(self, partial: BinaryIO) -> bool:
-        """Whether OUT, OUT.partial and its progress are as they were when the command began: now OUT.partial is locked."""
+        """Whether OUT, OUT.partial and its progress are unchanged since the command began, now that OUT.partial is locked."""
         assert self.path is not None
         here = os.fstat(partial.fileno())
         is_there = self.partial.exists() and os.path.samestat(here, self.partial.stat())
@@ -192,7 +192,7 @@ class OutputFile(Output):
         return is_there and is_alike and self.path.exists() == self._was_finished
 
     def _leave_nothing_empty(self) -> None:
-        """Remove OUT.partial where the first window has failed."""
+        """Remove OUT.partial if it is empty because the first window failed."""
         if self.partial.exists() and not self.partial.stat().st_size:
             self.partial.unlink()
 

@@ -49,9 +49,9 @@ def predict_to(
     overwrite: bool,
     overrides: Mapping[str, Any],
 ) -> None:
-    """`bertkit predict`: predictions for files, or for a split, to the standard output, a file, or a folder of files.
+    """`bertkit predict`: write predictions for files, or for a split, to the standard output, a file, or a folder of files.
 
-    A command that was killed goes on where it was. overrides: options of recipes, of training and of Layout. Raises UserError.
+    A killed command continues where it stopped. overrides: options of recipes, training and Layout. Raises UserError.
     """
     layout = Layout(**{name: value for name, value in overrides.items() if name in options_of(Layout)})
     options = {name: value for name, value in overrides.items() if name not in options_of(Layout)}
@@ -82,7 +82,7 @@ def predict_to(
 
 
 def _as_before(how: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """How an unfinished command computes, as options, unless the user says otherwise, which is refused later."""
+    """The way an unfinished command computes, as options, unless the user sets others, which are refused later."""
     if how:
         torch.set_num_threads(how["threads"])
     return {name: how[name] for name in ("precision", "micro_batch_tokens") if name in how and name not in options}
@@ -97,7 +97,7 @@ def _open(
     split: str | None,
     top_k: int | None,
 ) -> tuple[Predictor, Callable[[str], Iterable[Examples]]]:
-    """A predictor, whose weights are not yet read, and what gives the rows of a source."""
+    """A predictor, whose weights are not yet read, and a function that reads the rows of a source."""
     if recipe is None and is_language_model(run):
         filler = open_to_fill(run, {**options, **({"split": split} if split else {})}, top_k=top_k)
         return filler, filler.read_blocks
@@ -116,7 +116,7 @@ def of_files(target: Opened, files: Sequence[str], overrides: Collection[str]) -
 
 
 def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, Any], to: Destination) -> Progress:
-    """What predictions in files depend on; empty for those that go to the standard output."""
+    """The settings that predictions in files depend on; empty for the standard output."""
     if to.folder is None and None in to.files.values():
         return Progress({}, {})
     processes = predictor.processes
@@ -129,14 +129,14 @@ def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, A
         "format": to.form.ending + (COMPRESSED if to.form.compressed else ""),
         "recipe": {name: value for name, value in recipe.items() if name not in computing},
     }
-    together = processes.num_processes if len(to.files) == 1 else 1  # of several files each process has its own
+    together = processes.num_processes if len(to.files) == 1 else 1  # several files are shared out among the processes
     own = {"threads": torch.get_num_threads(), "device": processes.device.type, "processes": together}
     return Progress(settings, computing | own)
 
 
 @dataclass
 class _Command:
-    """One predict command: a model, and where the rows of each source come from and go."""
+    """One predict command: a model, its sources, and where their predictions go."""
 
     predictor: Predictor
     blocks_of: Callable[[str], Iterable[Examples]]
@@ -145,7 +145,7 @@ class _Command:
 
     @property
     def writes(self) -> bool:
-        """Whether this process does: of a single file only the main one, which alone prints."""
+        """Whether this process writes: for a single file, only the main process does, which alone prints."""
         return len(self.to.files) > 1 or not progress.console.quiet
 
     def run(self, state: Progress) -> None:
@@ -163,7 +163,7 @@ class _Command:
     def predict_all(self, state: Progress) -> None:
         everyone = self.predictor.processes
         sources = [*self.to.files]
-        if len(sources) > 1:  # each process has its own
+        if len(sources) > 1:  # each process predicts some of them
             sources = sources[everyone.process_index :: everyone.num_processes]
             self.predictor.processes = OneProcess(everyone.device)
         for source in sources:
@@ -177,13 +177,13 @@ class _Command:
     def output_for(self, source: str, path: Path | None, state: Progress) -> Output:
         if path is None or (path.exists() and not path.is_file()):  # such as a named pipe
             return Output(path)
-        resumes = source != STDIN and not self.layout.uncertain  # what is kept of the rows is in memory
+        resumes = source != STDIN and not self.layout.uncertain  # with --uncertain, rows are kept in memory
         output = OutputFile(path, self.to.form, state, writes=self.writes, resumes=resumes)
-        self.predictor.processes.wait_for_everyone()  # all have read how far it is
+        self.predictor.processes.wait_for_everyone()  # all processes have read its progress
         return output
 
     def predict(self, source: str, output: Output) -> None:
-        """Predict the rows of a source. The first ones are read before the model's weights: they may be wrong."""
+        """Predict the rows of a source. The first rows are read before the model's weights, to find bad input early."""
         stream = windows(self.blocks_of(source))
         first = next(stream, None)
         if first is None:
@@ -204,7 +204,7 @@ class _Command:
                 told = zip(new[:2], seen[:2], strict=True)
                 report_remarks(Remarks(*(tuple(each for each in lines if each not in before) for lines, before in told)))
                 seen += new._replace(left_out=())
-                manifest.finish()  # what was read of the model is whole
+                manifest.finish()  # raises if a file of the model was damaged
                 output.faults.add(new.left_out)
                 if self.layout.uncertain:
                     filled = self.with_text(window)
@@ -231,7 +231,7 @@ class _Command:
             progress.note(f"wrote {plural(wrote, 'prediction')} to {self.to.files[source]}")
 
     def with_text(self, window: Window) -> Window:
-        """The rows of a window that have something to label."""
+        """The rows of a window that have text to label."""
         texts = self.texts_of(window)
         return window.select([row for row, each in enumerate(texts) if not all(map(is_blank, each))])
 
@@ -244,7 +244,7 @@ class _Command:
         return window.select(least_certain(self.certainty(window), self.layout.uncertain or 0))
 
     def spread(self, window: Window) -> Window:
-        """The rows that --uncertain chooses, the first one to label first."""
+        """The rows that --uncertain chooses, in the order in which to label them."""
         if not window.predictions:
             return window
         vectors = np.asarray(self.predictor.embed(self.texts_of(window)))
@@ -255,7 +255,7 @@ class _Command:
 
 
 class Window(NamedTuple):
-    """Rows as they are read, the same under a task's names, and a prediction for each. counts: what to tell of them.
+    """Rows as read, the same rows under a task's column names, and a prediction for each. counts: to report to the user.
     numbers: of the rows in their source, from 0.
     """
 
@@ -266,12 +266,12 @@ class Window(NamedTuple):
     numbers: Sequence[int]
 
     def select(self, rows: Sequence[int]) -> Window:
-        """The given rows in the given order, as the first ones of an output."""
+        """The given rows in the given order, as the first rows of an output."""
         read, examples = (replace(each.select(rows), first=0, remarks=Remarks()) for each in (self.rows, self.examples))
         return Window(read, examples, [self.predictions[row] for row in rows], (), [self.numbers[row] for row in rows])
 
     def joined(self, other: Window) -> Window:
-        """These rows and then those of another window."""
+        """These rows, followed by those of another window."""
         rows, examples = (join_blocks(pair) for pair in ((self.rows, other.rows), (self.examples, other.examples)))
         return Window(rows, examples, [*self.predictions, *other.predictions], (), [*self.numbers, *other.numbers])
 
@@ -291,7 +291,7 @@ def predict_window(predictor: Predictor, rows: Examples, rate: Rate | None = Non
 
 
 class _Part:
-    """The bar of one window, whose features become its rows. total: how often it advances by one feature."""
+    """The progress bar for one window, which converts features to rows. total: the number of features to advance by."""
 
     def __init__(self, rate: Rate, rows: Examples, total: int) -> None:
         self.rate, self.rows, self.total, self.done, self.before = rate, rows, total, 0, rate.share
@@ -306,7 +306,7 @@ class _Part:
 
 
 class _Pages:
-    """Windows of predictions as bytes of one format. first: the first window of rows, which decides on the columns."""
+    """Windows of predictions as bytes in one format. first: the first window of rows, which decides the columns."""
 
     def __init__(self, predictor: Predictor, layout: Layout, form: Form, first: Examples) -> None:
         self.presents, self.form = predictor.presents, form
@@ -322,7 +322,7 @@ class _Pages:
             self.writer = FORMATS[form.ending](*of_rows, safe=bool(layout.safe_csv))
 
     def of(self, window: Window, *, begins: bool) -> bytes:
-        """begins: whether these are the first predictions."""
+        """The bytes of a window. begins: whether these are the first predictions."""
         rows, examples, predictions, _, numbers = window
         if self.form.ending == TEXT:
             progress.show(self.presents.format_prediction(each, examples, row) for row, each in enumerate(predictions))

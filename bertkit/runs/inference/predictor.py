@@ -50,8 +50,8 @@ LONGEST = 512  # maximum tokens of a text, unless the model's training set anoth
 class Predictor:
     """A model in use: `predict`, `embed`, `explain`. Threads may share one.
 
-    Pickled it is the name of its folder, the device, and the precision that was resolved. A model without a head that bertkit
-    knows gives vectors alone.
+    Its pickle holds the name of its folder, the device, and the resolved precision. A model whose head bertkit does not know
+    can only give vectors.
     """
 
     task: Task | None = None
@@ -65,7 +65,7 @@ class Predictor:
 
     @cached_property
     def precision(self) -> Precision:
-        """The precision that was asked for. On a CPU, auto and int8 are measured first."""
+        """The resolved precision. On a CPU, auto and int8 are measured first."""
         found = resolve_precision(self._precision, self.pretrained.config, self.processes, training=False)
         if found.asked != "auto" and not self.warns:
             progress.note(str(found))
@@ -79,7 +79,7 @@ class Predictor:
 
     @property
     def model(self) -> Any:
-        """The module, on its device and in its precision; of several the first one."""
+        """The module, on its device and in its precision; the first one if there are several."""
         return self._modules[0]
 
     def _build(self) -> Head:
@@ -101,7 +101,7 @@ class Predictor:
 
     @property
     def folders(self) -> list[Path]:
-        """Where its weights are."""
+        """The folders of its weights."""
         return [self.pretrained.folder]
 
     @classmethod
@@ -110,7 +110,7 @@ class Predictor:
         return cls(open_pretrained(name), OneProcess.on(device), precision)._ready()
 
     def _ready(self) -> Self:
-        """This predictor, for Python code, with its weights in memory: otherwise the first use reads them."""
+        """This predictor, with its weights read into memory, for Python code; otherwise the first use reads them."""
         self.warns = True
         keep_freed_memory(of_library=True)
         assert self._modules
@@ -126,11 +126,11 @@ class Predictor:
     @overload
     def predict(self, rows: Iterable[Row]) -> Iterator[Prediction]: ...
     def predict(self, rows: Iterable[Row]) -> Iterator[Prediction] | list[Prediction]:
-        """One prediction per row, in order: of a list as a list, of any other iterable as they come.
+        """One prediction per row, in order: a list for a list, an iterator for any other iterable.
 
-        rows: columns by name, as the model was trained on; or a text; or a pair of texts, or for tags a list of words. They are
-        read in windows of some thousand rows, smaller at first unless they are a list, whose texts of similar length are
-        computed together. Raises DataError with the row.
+        rows: columns by name, as in training; or a text; or a pair of texts, or for tags a list of words. They are read in
+        windows of a few thousand rows (smaller at first unless they are a list), in which texts of similar length are computed
+        together. Raises DataError with the row.
         """
         if isinstance(rows, (list, tuple)):
             return list(self._stream(rows))
@@ -139,13 +139,13 @@ class Predictor:
     def _stream(self, rows: Iterable[Row], sizes: Iterable[int] | None = None) -> Iterator[Prediction]:
         first = 0
         for window in batched(rows, sizes):
-            for _, alike in groupby(window, _form):  # texts and lists of words are columns of other names
+            for _, alike in groupby(window, _form):  # texts and lists of words have different column names
                 part = [*alike]
                 yield from self.predict_examples(self.examples(part, range(first, first + len(part))))
                 first += len(part)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
-        """The columns of a batch with those of its predictions, as `bertkit predict --keep all` names them.
+        """A batch's columns and those of its predictions, named as in `bertkit predict --keep all`.
 
         Raises DataError with the row, by its `id` if it has one.
         """
@@ -161,16 +161,16 @@ class Predictor:
         return dict(zip(inputs, columns.values(), strict=True)) | {name: [row[name] for row in found] for name in added}
 
     def output_columns(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Of a batch with these columns: what they are called beside its predictions, and the columns that are added to them.
+        """For a batch with these columns: their names in the output, and the names of the predicted columns.
 
-        A column that has the name of a predicted one is called input_NAME. Raises DataError for a missing column.
+        A column with the same name as a predicted one is renamed input_NAME. Raises DataError for a missing column.
         """
         rows = Examples({name: [] for name in names}, "batch", [])
         examples = self.standard(rows)
         arranged = Layout(keep=(ALL,)).arrange(rows, examples, self.presents.columns(examples), {})
         shown = {name: shown for shown, name in arranged.kept.items()}
         inputs = [shown.get(name, name) for name in names]
-        return inputs, [name for name in arranged.columns if name not in {*inputs, "id"}]  # rows of a batch have no numbers
+        return inputs, [name for name in arranged.columns if name not in {*inputs, "id"}]  # a batch's rows have no numbers
 
     @property
     def presents(self) -> Presents:
@@ -178,11 +178,11 @@ class Predictor:
         raise self._headless()
 
     def rows(self, predictions: Sequence[Prediction], examples: Examples) -> list[dict[str, Any]]:
-        """What `bertkit predict` writes, but for the ids: for each example its input and the prediction."""
+        """The rows that `bertkit predict` writes, without ids: the input and the prediction of each example."""
         return [self.presents.row(prediction, examples, number) for number, prediction in enumerate(predictions)]
 
     def predict_examples(self, examples: Examples) -> list[Prediction]:
-        """One prediction per example, which has its task's standard columns."""
+        """One prediction per example; examples must have the task's standard columns."""
         return self.decode(self.encode(examples)[0])
 
     def read_blocks(self, file: str) -> Iterator[Examples]:
@@ -198,28 +198,28 @@ class Predictor:
         return {}
 
     def standard(self, examples: Examples) -> Examples:
-        """Rows under the task's standard names of columns."""
+        """Rows under the task's standard column names."""
         raise self._headless()
 
     def encode(self, examples: Examples) -> tuple[Split, tuple[Count, ...]]:
-        """Examples with standard columns and their features, and what a user should know of them."""
+        """Examples with standard columns and their features, and counts to report to the user."""
         raise self._headless()
 
     def decode(self, split: Split, bar: Bar = NO_BAR) -> list[Prediction]:
-        """One prediction per example of what `encode` gives; bar: advances by features."""
+        """One prediction per example, from what `encode` returned; bar: advances by features."""
         raise self._headless()
 
     def _columns(self, row: Row) -> Mapping[str, Any]:
-        """A row of Python's as columns. Raises ValueError."""
+        """A Python row as columns. Raises ValueError."""
         raise self._headless()
 
     def _headless(self) -> ModelError:
         return ModelError("the model has no trained head and can only give vectors", where=self.pretrained.name, hint=FINETUNE)
 
     def examples(self, rows: Sequence[Row], numbers: Sequence[int] | None = None) -> Examples:
-        """Rows of `predict`, all of one form, under the task's standard names of columns. Raises DataError with the row.
+        """Rows for `predict`, all of one form, under the task's standard column names. Raises DataError with the row.
 
-        numbers: by which errors name the rows; by default from 0.
+        numbers: for naming rows in errors; by default from 0.
         """
         numbers = range(len(rows)) if numbers is None else numbers
         read = []
@@ -233,7 +233,7 @@ class Predictor:
         return self.standard(Examples(columns, "rows", numbers, first=next(iter(numbers), 0)))
 
     def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
-        """Why rows get their label; of text classification alone."""
+        """Why rows get their label; only for text classification."""
         raise self._headless()
 
     # --- vectors ---
@@ -242,8 +242,8 @@ class Predictor:
         """Vectors of texts or pairs of texts, for feature-based use (Devlin et al., 2019, section 5.3).
 
         pooling: "mean" of all tokens' last hidden states, or "cls", the first token's: (rows, hidden_size). Or a layer, 0 for
-        the embeddings and -1 for the last: then a list with the states of each row's tokens, (tokens, hidden_size), [CLS] and
-        [SEP] among them. Raises DataError with the row, UsageError for another pooling.
+        the embeddings and -1 for the last: a list with the states of each row's tokens, (tokens, hidden_size), including [CLS]
+        and [SEP]. Raises DataError with the row, UsageError for another pooling.
         """
         layers = self.pretrained.config.num_hidden_layers
         if pooling not in POOLED and not (isinstance(pooling, int) and -layers - 1 <= pooling <= layers):
@@ -297,7 +297,7 @@ class TaskPredictor(Predictor):
     task: Task
 
     def __init__(self, target: Opened, processes: Processes | None = None, *, recipe: Recipe | None = None) -> None:
-        """processes: by default those of the launch, on the recipe's device. recipe: in place of the target's."""
+        """processes: by default those of the launch, on the recipe's device. recipe: replaces the target's."""
         if recipe is not None:
             target = replace(target, task=replace(target.task, recipe=recipe))
         self.task, training = target.task, target.task.recipe.training
@@ -313,7 +313,7 @@ class TaskPredictor(Predictor):
 
     @classmethod
     def open(cls, name: str, device: str, precision: str) -> Self:
-        """A model by folder or hub id; what the user should know of it is a warning. Raises ModelError, MachineError."""
+        """A model by folder or hub id; remarks on it are issued as warnings. Raises ModelError, MachineError."""
         target = open_target(name, None, {"device": device, "precision": precision}, to_predict=True, quiet=True)
         for warning in target.task.remarks.warnings:
             warnings.warn(warning, stacklevel=3)
@@ -345,7 +345,7 @@ class TaskPredictor(Predictor):
         return self.task.decode(one.outputs, split.features, split.examples, [each.outputs for each in others])
 
     def judge(self, split: Split, bar: Bar = NO_BAR) -> dict[str, Judged]:
-        """The labels of a split beside the probabilities of the first model; see `Task.judge`."""
+        """The labels of a split with the probabilities of the first model; see `Task.judge`."""
         (found,) = predict_each(self._modules[:1], split.features, self.micro_batch_tokens, self.processes, bar=bar)
         return self.task.judge(found.outputs, split.features, split.examples)
 
@@ -366,10 +366,10 @@ class TaskPredictor(Predictor):
         return next(iter(self.task.recipe.texts_of(self.examples([row], [number]))))
 
     def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
-        """Each word's signed input times gradient, of the logit of `label`; by default of the label that is predicted.
+        """Each word's signed input times gradient, for the logit of `label`; by default, of the predicted label.
 
-        For text classification. A word of several tokens has their sum, of windows the mean. Raises UsageError for another
-        family or an unknown label, DataError with the row.
+        Only for text classification. A word of several tokens gets their sum, averaged over windows. Raises UsageError for
+        another family or an unknown label, DataError with the row.
         """
         task = self.task
         if not isinstance(task, TextClassificationTask):
@@ -381,7 +381,7 @@ class TaskPredictor(Predictor):
         for window in batched(_checked(rows)):
             examples = self.examples(window, range(len(found), len(found) + len(window)))
             features = self.encode(examples)[0].features
-            outputs = np.zeros(len(window), dtype=np.int64)  # of a number the only one
+            outputs = np.zeros(len(window), dtype=np.int64)  # for a number, the only one
             if label is not None:
                 outputs += task.labels.index(label)
             elif task.labels:
@@ -398,7 +398,7 @@ class TaskPredictor(Predictor):
 
 
 def predict_and_tell(target: Opened, examples: Examples) -> list[Prediction]:
-    """One prediction per example, with Accelerate's processes; prints remarks, counts and a bar."""
+    """One prediction per example, in Accelerate's processes; prints remarks, counts and a progress bar."""
     accelerator = start_accelerator(target.task.recipe.training.device)
     report_remarks(examples.remarks)
     predictor = TaskPredictor(target, accelerator)

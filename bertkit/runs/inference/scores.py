@@ -31,7 +31,7 @@ from bertkit.tasks.task import Scorer, Task
 
 
 class Predicted(NamedTuple):
-    """The predictions of a model for rows, one each."""
+    """A model's predictions, one per row."""
 
     task: Task
     predictions: list[Prediction]
@@ -43,7 +43,7 @@ class Predicted(NamedTuple):
         return self.task.scorer(self.predictions, self.truth)
 
     def errors(self) -> NDArray[np.float64]:
-        """(rows,) how wrong each prediction is; 0 where it is right."""
+        """(rows,) how wrong each prediction is; 0 if right."""
         return np.array([self.task.error(*pair) for pair in zip(self.predictions, self.truth, strict=True)])
 
     def worst(self, count: int) -> tuple[list[int], str]:
@@ -53,13 +53,13 @@ class Predicted(NamedTuple):
         return worst, f"the worst {len(worst)} of {plural(int((errors > 0).sum()), 'error')}" if worst else "no errors"
 
     def laid_out(self, row: int) -> dict[str, list[Piece]]:
-        """A row for a page, as `Task.laid_out` gives it."""
+        """A row for an HTML page, as returned by `Task.laid_out`."""
         return self.task.laid_out(self.predictions[row], self.truth[row], self.examples, row)
 
 
 class Evaluated(NamedTuple):
-    """predictor: what predicted; trained_from: the model that it was fine-tuned from. rows: of each split as they were read.
-    splits: the same as examples and features.
+    """predictor: the model that predicted; trained_from: the model that it was fine-tuned from. rows: of each split, as read.
+    splits: the same rows as examples and features.
     """
 
     predictor: TaskPredictor
@@ -94,7 +94,7 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> Ev
 
 
 def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) -> None:
-    """Warn if a split has changed since training: held-out rows may then have been training rows."""
+    """Warn if a split has changed since training, because held-out rows may then have been training rows."""
     before = target.run.get("data", {}).get(name, {})
     same_source = before.get("source") == examples.source and "rows_sha256" in before
     if same_source and before["rows_sha256"] != hash_of_rows(task, examples):
@@ -102,7 +102,7 @@ def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) 
 
 
 def score_intervals(scored: Scored) -> dict[str, list[float] | None]:
-    """The 95% bootstrap interval of each score, "split/metric"; None where it is undefined on every draw."""
+    """The 95% bootstrap interval of each score, "split/metric"; None if the score is undefined on every draw."""
     bounds: dict[str, list[float] | None] = {}
     for split, predictions in scored.predictions.items():
         draws = progress.with_bar(resampled(len(predictions)), "resample", RESAMPLES)
@@ -112,9 +112,9 @@ def score_intervals(scored: Scored) -> dict[str, list[float] | None]:
 
 
 def report_scores(title: str, found: Evaluated, *, intervals: bool = False, errors: int = 0) -> Report:
-    """Scores of each split, beside published ones; the task's tables and warnings, and the worst errors.
+    """Scores of each split, next to published ones; the task's tables and warnings, and the worst errors.
 
-    intervals: show the 95% interval of each score. errors: number of worst errors to show per split.
+    intervals: whether to show each score's 95% interval. errors: number of worst errors to show per split.
     """
     scored, task = found.scored, found.scored.task
     published = published_scores(task.recipe, found.trained_from)

@@ -1,4 +1,4 @@
-"""How the rows of predictions are written: JSON lines, CSV, TSV, Parquet."""
+"""Writers for rows of predictions: JSON lines, CSV, TSV, Parquet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from bertkit.errors import DataError
 from bertkit.files import jsonl_text
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what begins a formula, or is skipped before it
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # characters that begin a formula, or are skipped before one
 
 Rows = Sequence[dict[str, Any]]
 
@@ -24,8 +24,8 @@ class Writer(ABC):
     """A file format. A file is the bytes of `begin`, then of `write` for each window of rows with `between` between two
     windows, then `end`. `finished` turns these into the final file where a format needs it (Parquet).
 
-    columns: of every row, in order. predicted: the columns that are not copied from the input. safe: for spreadsheets, of CSV
-    alone. is_text: whether a terminal or a pipe can take it. suffix: of its files, where their names do not tell the format.
+    columns: of every row, in order. predicted: the columns that are not copied from the input. safe: for spreadsheets; only for
+    CSV. is_text: whether it can go to a terminal or a pipe. suffix: of its files, if their names do not tell the format.
     """
 
     is_text: ClassVar[bool] = True
@@ -44,20 +44,20 @@ class Writer(ABC):
         """The bytes of a window of rows."""
 
     def finished(self, windows: Path) -> Path:
-        """The file of this format, beside the one that holds all windows, or that one itself."""
+        """The file in this format: a new one next to the file that holds all windows, or that file itself."""
         return windows
 
 
 class Jsonl(Writer):
-    """An object a line."""
+    """One object per line."""
 
     def write(self, rows: Rows) -> bytes:
         return jsonl_text(rows).encode("utf-8", "surrogatepass")
 
 
 class Csv(Writer):
-    """A table with a header; lists and objects in a cell are JSON. safe: spreadsheets see that it is UTF-8, by its first bytes,
-    and take no cell's text for a formula.
+    """A table with a header; lists and objects in a cell are JSON. safe: its first bytes tell spreadsheets that it is UTF-8,
+    and they take no text for a formula.
     """
 
     def begin(self) -> bytes:
@@ -76,7 +76,7 @@ class Csv(Writer):
 
 
 class Tsv(Csv):
-    """A table without quoting, as bertkit and GLUE read it: what would break it becomes a space."""
+    """A table without quoting, as bertkit and GLUE read it: tabs and line ends become spaces."""
 
     def _lines(self, lines: Sequence[Sequence[Any]]) -> bytes:
         cells = ([" ".join(re.split(r"[\t\r\n]", str(cell))) for cell in line] for line in lines)
@@ -84,7 +84,7 @@ class Tsv(Csv):
 
 
 class Parquet(Writer):
-    """A Parquet file of a row group a window; until then each window is an Arrow stream."""
+    """A Parquet file with one row group per window; until it is finished, each window is an Arrow stream."""
 
     is_text = False
 
@@ -121,7 +121,7 @@ def _cell(value: Any) -> Any:
 
 
 def _array(values: list[Any], kind: Any = None) -> Any:
-    """Values of a column; of several kinds, as JSON may have them, or where `kind` is text, all are text."""
+    """The values of a column; if they have several types, as in JSON, or `kind` is text, all become text."""
     import pyarrow
 
     if kind != pyarrow.string():
@@ -137,7 +137,7 @@ def _array(values: list[Any], kind: Any = None) -> Any:
 
 
 def _common(one: Any, other: Any) -> Any:
-    """A field that holds the values of both; text where nothing else does."""
+    """A field that can hold the values of both; text if nothing else can."""
     import pyarrow
 
     try:
@@ -154,7 +154,7 @@ def _text(name: str) -> Any:
 
 
 def _holds(kind: Any, column: Any) -> bool:
-    """Whether values of a column lose nothing as this kind, as whole numbers beyond 2^53 do as floats."""
+    """Whether a column's values lose nothing in this type; integers beyond 2^53, for example, do as floats."""
     import pyarrow
 
     if kind == pyarrow.string():

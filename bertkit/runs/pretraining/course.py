@@ -1,4 +1,4 @@
-"""The course of a pre-training: what each step takes, as pure functions of its number; and how many steps fit into a time."""
+"""The course of pre-training: what each step reads, as pure functions of its number; and how many steps fit into a time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ EVALUATIONS = 10  # per run without eval_steps
 
 @dataclass(frozen=True)
 class Course:
-    """A training of so many steps; each phase counts its sequences from 0, and from 0 again at the step `since`, from which
-    other corpora are read. Raises UsageError for a phase, or an average, without a step.
+    """Training for `steps` steps; each phase counts its sequences from 0, and again from 0 at the step `since`, where other
+    corpora begin. Raises UsageError for a phase, or an average, without a step.
     """
 
     config: PretrainConfig
@@ -39,7 +39,7 @@ class Course:
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> Course:
-        """That of a run, by its run.json, as if it had read the same corpora throughout."""
+        """The course of a run, from its run.json, as if it had read the same corpora throughout."""
         return cls(PretrainConfig.of(run["training"]), run["total_steps"])
 
     @cached_property
@@ -52,7 +52,7 @@ class Course:
         return bisect_right(self.begins, step) - 1
 
     def sequences_before(self, step: int) -> int:
-        """How many sequences of its phase come before a step, of the corpora that are read now."""
+        """The number of sequences before a step, in its phase and from the corpora that are read then."""
         return self._drawn(step) - self._drawn(max(self.begins[self.phase_at(step)], self.since))
 
     def numbers_at(self, step: int) -> NDArray[np.int64]:
@@ -61,18 +61,18 @@ class Course:
         return np.arange(begin, begin + self._drawn(step + 1) - self._drawn(step))
 
     def tokens_before(self, step: int) -> int:
-        """How many tokens, at most, come before a step: its sequences may be shorter than those of their phase."""
+        """The maximum number of tokens before a step; sequences may be shorter than their phase's length."""
         bounds = zip(self.config.lengths(), self.begins, [*self.begins[1:], self.steps], strict=True)
         drawn = [(length, self._drawn(max(begin, min(step, end))) - self._drawn(begin)) for (length, _), begin, end in bounds]
         return sum(length * sequences for length, sequences in drawn)
 
     def mlm_probability_at(self, step: int) -> float:
-        """The share of the tokens to predict: from the first to the last in a line (Ankner et al., 2023, section 3)."""
+        """The share of the tokens to predict, linear from the first to the last (Ankner et al., 2023, section 3)."""
         first, last = self.config.mlm_probabilities()
         return first + (last - first) * step / self.steps
 
     def _drawn(self, step: int) -> int:
-        """How many sequences come before a step; what batches lack while they grow, in a line, is a sum in closed form."""
+        """The number of sequences before a step; batches grow linearly, so what they lack is a sum in closed form."""
         (first, share), full = self.config.ramp(), self.config.batch_size
         growing = round(share * self.steps)
         passed = min(step, growing)
@@ -80,13 +80,13 @@ class Course:
 
 
 def mean_batch_size(config: PretrainConfig) -> float:
-    """The sequences of a step, on average over the run."""
+    """The mean number of sequences in a step of the run."""
     first, share = config.ramp()
     return config.batch_size - (config.batch_size - first) * share / 2
 
 
 def steps_in(config: PretrainConfig, seconds: float, seconds_per_step: Sequence[float], held_out: int) -> int:
-    """How many steps fit into `seconds`, with evaluations of `held_out` sequences. seconds_per_step: of each phase, with whole
+    """How many steps fit into `seconds`, with evaluations of `held_out` sequences. seconds_per_step: of each phase, for full
     batches.
 
     Evaluating a batch, which is only its forward pass, counts as a third of a step. Raises UsageError if no step fits.

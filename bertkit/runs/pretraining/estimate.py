@@ -1,8 +1,8 @@
-"""What a pre-training would take on GPUs that are not at hand: memory by its parts, and a range of hours.
+"""Estimates what pre-training would take on GPUs that are not available here: memory by part, and a range of hours.
 
-Nothing of it is measured. Memory is that of the tensors of the forward and backward pass, which run on shapes alone (torch's
-meta device); attention's scores do not count, which a GPU's kernels do not keep (Dao et al., 2022, FlashAttention). Hours are
-the operations that the tokens need, at a range of model FLOPs utilization (Chowdhery et al., 2022, appendix B).
+Nothing is measured. Memory is that of the tensors in the forward and backward pass, run on shapes only (torch's meta device),
+without attention's scores, which a GPU's kernels do not keep (Dao et al., 2022, FlashAttention). Hours are the time for the
+tokens' operations at a range of model FLOPs utilization (Chowdhery et al., 2022, appendix B).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bertkit.runs.pretraining.gpus import GpuType
 from bertkit.training.optimizer import Optimizer
 
 UTILIZATION = (0.2, 0.5)  # of the published rate
-FILLED = 0.9  # of a GPU's memory, by tensors: the rest is for CUDA, NCCL and fragments
+FILLED = 0.9  # the share of a GPU's memory for tensors; the rest is for CUDA, NCCL and fragmentation
 META = torch.device("meta")
 Build = Callable[[], LanguageModel]
 MOMENTS, AVERAGES, SCORES = "moments of the optimizer", "averages of the weights", "attention's scores"
@@ -48,15 +48,15 @@ class Gpus(NamedTuple):
         return GpuType.named(self.name)
 
     def precision(self, asked: str) -> str:
-        """What --precision gives on them. Raises UsageError for a dtype that they lack."""
+        """The precision that --precision resolves to on them. Raises UsageError for a dtype that they lack."""
         if asked in ("bf16", "tf32") and self.type.dtype16 == "fp16":
             raise UsageError(f"--precision is {asked}, which {self.name} lacks", hint="choose auto, fp16 or fp32")
         return self.type.dtype16 if asked == "auto" else asked
 
 
 class Phase(NamedTuple):
-    """A part of a training with sequences of one length. steps: as if all batches were whole. ranks: the micro-batches of each
-    GPU in such a step."""
+    """A part of the training with sequences of one length. steps: counted as if all batches were full. ranks: the micro-batches
+    of each GPU in such a step."""
 
     steps: float
     ranks: list[list[Batch]]
@@ -69,10 +69,10 @@ class Phase(NamedTuple):
 def estimate(
     build: Build, phases: Sequence[Phase], config: TrainConfig, gpus: Gpus, *, steps: int, averaging: bool
 ) -> dict[str, Any]:
-    """Show what a training of so many steps would take. config: with the precision in which to compute. averaging: whether the
-    weights of the last steps are averaged.
+    """Show what training for `steps` steps would take. config: with the precision to compute in. averaging: whether the weights
+    of the last steps are averaged.
 
-    Raises UsageError where it does not fit into a GPU's memory.
+    Raises UsageError if it does not fit into a GPU's memory.
     """
     module = _shapes(build, config)
     count = flop_counter(module)
@@ -118,14 +118,15 @@ def estimate(
 def memory(
     build: Build, batch: Batch, config: TrainConfig, *, num_processes: int, accumulates: bool, averaging: bool
 ) -> dict[str, int]:
-    """The most bytes, by what they hold, of a GPU that trains a model on micro-batches like `batch`.
+    """The peak memory in bytes, by content, of a GPU that trains a model on micro-batches like `batch`.
 
-    accumulates: whether steps have several of them. SCORES: what the kernel of products keeps, and those of a GPU do not.
+    accumulates: whether steps have several micro-batches. SCORES: what the matrix-product kernel keeps, but a GPU's kernels do
+    not.
     """
     module = _shapes(build, config)
     set_dropout(module, config.dropout, config.attention_dropout)
     set_activation_checkpointing(module, config.activation_checkpointing)
-    module.bert.embeddings.tied = False  # their sparse gradient has no shapes without values
+    module.bert.embeddings.tied = False  # a sparse gradient has no shape without values
     optimizer = Optimizer(module, config, dtype=DTYPES[config.precision], num_processes=num_processes)
     masters = optimizer.masters.values()
     own = [master for name, master in optimizer.masters.items() if master is not optimizer.parameters[name]]
@@ -152,8 +153,8 @@ def memory(
 
 
 def _scores(module: LanguageModel, batch: Batch) -> int:
-    """Bytes of what the kernel of products keeps of each query and key: the weight, and with dropout also the mask and both
-    multiplied; without dropout it is torch's own kernel of products, which keeps scores and weights."""
+    """The bytes that the matrix-product kernel keeps for each query and key: with dropout, the weight, the mask and their
+    product; without dropout, torch's own such kernel is used, which keeps scores and weights."""
     encoder = module.bert.encoder
     dropout = encoder.attention_dropout_is_active
     dtype = next(module.parameters()).dtype
@@ -179,14 +180,14 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 class _LiveTensors(TorchDispatchMode):
-    """How many bytes the tensors hold that were made within it and are still there, and the most that they held."""
+    """The bytes held by tensors that were created inside it and still exist, and their maximum so far."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes = self.most = 0
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {id(tensor.untyped_storage()) for tensor in _tensors((args, kwargs))}  # views and updates in place make nothing
+        given = {id(tensor.untyped_storage()) for tensor in _tensors((args, kwargs))}  # views, in-place updates: nothing new
         made = operation(*args, **(kwargs or {}))
         for storage in {id(own): own for own in (tensor.untyped_storage() for tensor in _tensors(made))}.values():
             if id(storage) not in given:

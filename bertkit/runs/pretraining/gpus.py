@@ -1,7 +1,7 @@
-"""Types of GPUs: their memory and published rates, for estimates on machines that have none.
+"""GPU types with their memory and published rates, for estimates on machines without a GPU.
 
-From NVIDIA's data sheets of each type (for rtx4090 its white paper on the Ada architecture), of the SXM form where there are
-several. Rates are of dense products; half the figure where a sheet gives it with sparsity.
+From NVIDIA's data sheets (for rtx4090, the white paper on the Ada architecture), for the SXM variant if there are several.
+Rates are for dense products: half the figure if a sheet gives it with sparsity.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from bertkit.errors import UsageError, listed
 
 
 class GpuType(NamedTuple):
-    """memory: GB. rate16: TFLOP/s of products of 16 bits with float32 sums, in the dtype `dtype16`; where that is bf16, twice
-    those of TF32. rate32: in float32."""
+    """memory: GB. rate16: TFLOP/s of 16-bit products with float32 sums, in `dtype16`; if that is bf16, TF32 has half this rate.
+    rate32: TFLOP/s in float32."""
 
     memory: int
     rate16: float
@@ -26,7 +26,7 @@ class GpuType(NamedTuple):
 
     @classmethod
     def named(cls, name: str) -> GpuType:
-        """Raises UsageError for an unknown one."""
+        """The type of this name. Raises UsageError for an unknown one."""
         if name.lower() not in GPU_TYPES:
             known = listed([*GPU_TYPES], len(GPU_TYPES))
             raise UsageError(f"--gpu-type is {name!r}, which bertkit has no figures for", hint=f"known: {known}")

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def unigram_loss(shards: Iterable[Shard], vocab_size: int, targets: NDArray[np.integer], accelerator: Accelerator) -> float:
-    """What a model must beat: the mean loss, in nats, of the targets of all processes by how often each token is in shards.
+    """A baseline: the mean loss, in nats, over the targets of all processes, predicted by token frequency in `shards`.
 
-    Counts are raised by one, so that no token is impossible.
+    Counts are raised by one, so that no token has probability 0.
     """
     counts = np.ones(vocab_size)
     for shard in shards:
@@ -37,10 +37,10 @@ def score_language_model(
     module: nn.Module, held_out: HeldOutSequences, micro_batch_tokens: int, accelerator: Accelerator
 ) -> dict[str, float]:
     """Loss and accuracy of each loss term over all processes, and the perplexity of the first term, the tokens; then the same
-    of each part, as PART/mlm_loss and so on.
+    for each part, as PART/mlm_loss and so on.
 
-    Losses are means over targets: that of the whole is the mean of its sources' weighted by their numbers of targets. held_out:
-    this process's share; there may be none.
+    Losses are means over targets, so the total is the mean of the sources' losses, weighted by their numbers of targets.
+    held_out: this process's share, which may be empty.
     """
     features, terms = held_out.features, [*held_out.features.labels]
     of_part = np.stack([np.ones(len(features), dtype=bool), *held_out.parts.values()]).astype(np.float64)  # (1 + parts, B)
@@ -54,7 +54,7 @@ def score_language_model(
             chosen = batch.features.numpy()
             for number, term in enumerate(terms):
                 found, labels = logits[term], on_device.labels[term][:, None]
-                if term != terms[0]:  # of the first, (M, 2): the log-probability of the target, and whether it is the likeliest
+                if term != terms[0]:  # the first has (M, 2): the target's log-probability, and whether it is the most likely
                     right = found.argmax(dim=-1, keepdim=True) == labels
                     found = torch.cat([found.log_softmax(dim=-1).gather(1, labels), right], dim=1)
                 values = found.cpu().double().numpy() * (-1, 1)

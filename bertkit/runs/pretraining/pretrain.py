@@ -70,10 +70,10 @@ def pretrain(
     """Train on a mix of corpora, from fresh weights of `architecture` or from `model`; returns the final content of run.json.
 
     Keeps the weights with the best held-out token loss, or the last ones if no corpus has held-out documents. continue_with:
-    the mix that a stopped run reads from here on; then its held-out loss decides which weights are best. dry_run: show what the
-    training would take, and write nothing: by its first steps on this machine, or as an estimate for `gpus`. set_by: who set
+    the mix that a stopped run reads from now on; its held-out loss then decides which weights are best. dry_run: write nothing,
+    but show what training would take, by timing its first steps on this machine, or as an estimate for `gpus`. set_by: what set
     each option that is not at its default, for run.json. Raises UsageError for corpora with a different tokenizer than the
-    model's, and for continue_with where no run is resumed.
+    model's, and for continue_with if no run is resumed.
     """
     start = time.perf_counter()
     accelerator = start_accelerator(config.device)
@@ -99,7 +99,7 @@ def pretrain(
     resume_from = None if run is None else run.resume_from
     progressed = read_progress(resume_from) if resume_from is not None else TrainState()
     continued = [] if run is None else _continue(run, progressed.step, read_last if continue_with else {})
-    since = continued[-1]["step"] if continued else 0  # the step from which the last corpora are read
+    since = continued[-1]["step"] if continued else 0  # the step from which the latest corpora are read
     if continue_with:
         continue_with[0].check_tokenizer(tokenizer, str(corpora[0].folder))
         corpora = continue_with
@@ -136,7 +136,7 @@ def pretrain(
         steps = _steps_of_epochs(config, corpora, mixes[0])
     else:
         steps = _steps_of_hours(in_precision, start, module, typical, mixes, validation, accelerator)
-    # Each phase's steps, counted as if all batches were whole.
+    # Each phase's steps, counted as if all batches were full.
     whole = [share * steps * mean_batch_size(config) / config.batch_size for _, share in lengths]
     if gpus is not None:
         phases = _phases_on(gpus, typical, whole, mixes)
@@ -184,10 +184,10 @@ def pretrain(
 def fresh_architecture(
     meta: dict[str, Any], config: PretrainConfig, size: str | None, sizes: dict[str, int], file: Path | None = None
 ) -> BertConfig:
-    """The architecture of fresh weights: that of a config.json, or of a named size with explicit sizes, which win.
+    """The architecture for fresh weights: from a config.json, or a named size, which explicit sizes override.
 
-    The vocabulary size is that of the corpus, or that of the config.json if it is larger. By default heads are 64 wide and the
-    intermediate layer is four times as wide as the hidden size, as in the paper.
+    The vocabulary size is the corpus's, or that in the config.json if larger. As in the paper, by default heads are 64 wide and
+    the intermediate layer is four times as wide as the hidden size.
     """
     vocab_size = meta["tokenizer"]["vocab_size"]
     if file is not None:
@@ -209,7 +209,7 @@ def fresh_architecture(
 
 
 def _describe(corpora: Sequence[Corpus], config: PretrainConfig) -> dict[str, Any]:
-    """The "data" entry of run.json: a corpus, or those of a mix by name, with the sha256 of the entities that are masked."""
+    """The "data" entry of run.json: a corpus, or those of a mix by name, with the sha256 of the entities to mask."""
     is_mixed = len(corpora) > 1
     entities = {} if config.entities is None else {"entities": sha256(read_text(config.entities).encode()).hexdigest()}
     return {
@@ -224,10 +224,10 @@ def _describe(corpora: Sequence[Corpus], config: PretrainConfig) -> dict[str, An
 
 
 def _continue(run: RunFolder, step: int, data: dict[str, Any]) -> list[dict[str, Any]]:
-    """The "continued" entry of run.json: which corpora a run reads in place of those that it began with, each from a step on.
+    """The "continued" entry of run.json: the corpora that a run reads instead of its first ones, and from which step on.
 
-    data: of those that are given now, if any. Raises UsageError where they were given before and are missing now, where no run
-    is resumed, and where no step is left to read them.
+    data: of the corpora that are given now, if any. Raises UsageError if corpora were given before and are missing now, if no
+    run is resumed, or if no step is left to read them.
     """
     where = str(run.output.path)
     if data and run.unfinished is None:
@@ -254,7 +254,7 @@ def _warn_of_single_documents(corpora: Sequence[Corpus], objective: Objective) -
 
 
 def _show_what_is_read(corpora: Sequence[Corpus], mixes: Sequence[Mix]) -> None:
-    """Raises DataError for a corpus without a sequence."""
+    """Report how much of each corpus is read. Raises DataError for a corpus without a sequence."""
     for corpus, sampler in chain.from_iterable(zip(corpora, mix.parts, strict=True) for mix in mixes):
         sampler.lengths(np.arange(1))
         show_share_read(sampler, corpus.name if len(corpora) > 1 else "")
@@ -299,7 +299,7 @@ def _steps_of_hours(
     validation: HeldOutSequences | None,
     accelerator: Accelerator,
 ) -> int:
-    """The steps that fit into --hours since `start`, by the time that some of each phase take now."""
+    """The steps that fit into --hours since `start`, found by timing some steps of each phase."""
     assert config.hours is not None
     progress.note(f"timing steps to plan for {config.hours:g} hours")
 
@@ -314,7 +314,7 @@ def _steps_of_hours(
 
 
 def _phases_on(gpus: Gpus, batches_of: Callable[..., list[Batch]], steps: Sequence[float], mixes: Sequence[Mix]) -> list[Phase]:
-    """Each phase's steps, and what some of the GPUs compute in its first one: all have about as much to do."""
+    """Each phase's steps, and what some of the GPUs compute in its first one; all GPUs have about the same work."""
     ranks = sorted({*range(min(gpus.number, 8)), gpus.number - 1})
     times = gpus.number / len(ranks)
     return [

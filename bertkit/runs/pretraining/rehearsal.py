@@ -1,4 +1,4 @@
-"""How long a step takes: a copy of the model is trained for some, to plan for --hours."""
+"""Measures how long a step takes, by training a copy of the model for some steps, to plan for --hours."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from bertkit.training.loop import train
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-REHEARSED = 50  # most steps to time
-REHEARSAL = 0.02  # most of the hours to spend on timing, as a share
+REHEARSED = 50  # maximum number of steps to time
+REHEARSAL = 0.02  # maximum share of the hours to spend on timing
 
 
 def rehearse(
@@ -34,7 +34,7 @@ def rehearse(
 
     def ended(trained: nn.Module) -> tuple[dict[str, float | None], float]:
         ends.append(time.perf_counter())
-        return {}, len(ends)  # better than all before: not stopped early
+        return {}, len(ends)  # better each time, so that it is not stopped early
 
     def seconds_per_step(steps: int) -> float:
         ends.clear()

@@ -1,4 +1,4 @@
-"""The sequences that a language model is trained on and scored on, from the corpora of its run."""
+"""The sequences for training and scoring a language model, from the corpora of its run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from bertkit.model.batch import Batch
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import collate, deal
 
-HELD_OUT = 2048  # most sequences of the validation split of a corpus to evaluate
-SOURCES = 12  # of a corpus, those with the most held-out sequences, are scored on their own
+HELD_OUT = 2048  # maximum number of sequences to evaluate from a corpus's validation split
+SOURCES = 12  # the sources of a corpus, those with the most held-out sequences, that are also scored on their own
 
 
 def sampler_of(
@@ -50,7 +50,7 @@ def sampler_of(
 def mix_of(
     corpora: Sequence[Corpus], tokenizer: Tokenizer, config: PretrainConfig, max_length: int, mark: Sequence[int] = ()
 ) -> Mix:
-    """The training sequences of a run. mark: what `Mix.mark_at` gave, to begin from there; that of another mix is ignored."""
+    """The training sequences of a run. mark: from `Mix.mark_at`, to begin there; the mark of another mix is ignored."""
     begins = [Mark(*mark[at : at + 2]) for at in range(0, len(mark), 2)]
     begins = begins if len(begins) == len(corpora) else [START] * len(corpora)
     parts = [
@@ -62,7 +62,7 @@ def mix_of(
 def micro_batches(
     sampler: CorpusSampler | Mix, numbers: Integers, *, masked: float = MASKED, limit: int, rank: int, world_size: int
 ) -> list[Batch]:
-    """This process's share of the sequences of a step, as micro-batches of at most `limit` tokens; no others are made."""
+    """This process's share of a step's sequences, as micro-batches of at most `limit` tokens; only these are made."""
     groups = deal(sampler.lengths(numbers), limit, rank=rank, world_size=world_size)
     chosen = np.concatenate(groups)
     features = sampler.sequences(numbers[chosen] if len(chosen) else numbers[:1], masked)
@@ -70,8 +70,8 @@ def micro_batches(
 
 
 class HeldOutSequences(NamedTuple):
-    """One process's share of held-out sequences. parts: corpora and sources that are also scored on their own, by name: whether
-    each sequence is of it."""
+    """One process's share of held-out sequences. parts: for each corpus or source that is also scored on its own, whether each
+    sequence belongs to it."""
 
     features: Features
     parts: dict[str, NDArray[np.bool_]]
@@ -80,10 +80,10 @@ class HeldOutSequences(NamedTuple):
 def held_out_sequences(
     corpora: Sequence[Corpus], tokenizer: Tokenizer, config: PretrainConfig, *, rank: int = 0, world_size: int = 1
 ) -> HeldOutSequences | None:
-    """This process's share of at most HELD_OUT sequences of the validation split of each corpus, with the last phase's
+    """This process's share of at most HELD_OUT sequences from each corpus's validation split, with the last phase's
     max_length; None if all are empty.
 
-    Parts are the corpora of a mix, and the sources of a corpus of several.
+    Parts are the corpora of a mix, and the sources of a corpus with several.
     """
     with_text = [corpus for corpus in corpora if corpus.meta["validation"]["shards"]]
     found = [_held_out_of(corpus, tokenizer, config, slice(rank, None, world_size)) for corpus in with_text]
@@ -100,7 +100,7 @@ def held_out_sequences(
 
 
 def _held_out_of(corpus: Corpus, tokenizer: Tokenizer, config: PretrainConfig, share: slice) -> HeldOutSequences:
-    """The share of a process of the held-out sequences of one corpus, with its sources as parts."""
+    """A process's share of the held-out sequences of one corpus, with its sources as parts."""
     sampler = sampler_of(corpus, "validation", tokenizer, config, config.lengths()[-1][0])
     try:
         numbers = np.arange(sampler.in_first_epoch(HELD_OUT))
@@ -119,7 +119,7 @@ def _held_out_of(corpus: Corpus, tokenizer: Tokenizer, config: PretrainConfig, s
 
 
 def _sources_of(sampler: CorpusSampler, corpus: Corpus, numbers: Integers) -> Integers:
-    """(B,) the source of the text with which each held-out sequence begins."""
+    """(B,) the source of the text that each held-out sequence begins with."""
     listed = {shard["name"]: shard for shard in corpus.meta["validation"]["shards"]}
     groups = [[listed[name] for name in group] for group in Shards(corpus.folder, [*listed.values()]).groups]
     found = []

@@ -1,4 +1,4 @@
-"""Pre-train a model into a run folder, or time its first steps."""
+"""Pre-trains a model and saves it in a run folder, or times its first steps."""
 
 from __future__ import annotations
 
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained, and on what. config: with the precision in which to compute. mixes: the corpora in each phase of the
-    course. batches_of: the micro-batches of a mix, from numbers of sequences. validation: the held-out sequences, and to_beat
-    their loss by the frequency of tokens.
+    """Everything needed to pre-train a model.
+
+    config: includes the resolved precision. mixes: the corpora in each phase of the course. batches_of: makes micro-batches
+    from a mix and sequence numbers. validation: the held-out sequences. to_beat: the loss on them of a model that only knows
+    token frequencies.
     """
 
     objective: Objective
@@ -61,12 +63,12 @@ class Training:
         return self.batches_of(mix, course.numbers_at(step), masked=course.mlm_probability_at(step))
 
     def position_at(self, step: int) -> list[int]:
-        """The phase, and how far each of its corpora is read."""
+        """The phase, and how far each of its corpora has been read."""
         phase = self.course.phase_at(step)
         return [phase, *self.mixes[phase].mark_at(self.course.sequences_before(step))]
 
     def evaluate(self, trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
-        """Scores of the held-out sequences, and what is to become greater: the negative loss. Raises what check_finite does."""
+        """Scores on the held-out sequences, and the objective to maximize: the negative loss. Raises like check_finite."""
         assert self.validation is not None
         scores = score_language_model(trained, self.validation, self.config.micro_batch_tokens, self.accelerator)
         loss = scores[f"{self.objective.token_term}_loss"]
@@ -79,7 +81,7 @@ class Training:
 
 
 def try_out(training: Training, whole: Sequence[float]) -> dict[str, Any]:
-    """Time the first steps, and show what all of them would take. whole: the steps of each phase, if all batches were whole."""
+    """Time the first steps, and show how long the whole run would take. whole: steps per phase, if all batches were full."""
     mixes = zip(whole, training.mixes, strict=True)
     tokens = sum(steps * float(mix.lengths(mix.numbers_at(0)).sum()) for steps, mix in mixes)
     parameters = sum(parameter.numel() for parameter in training.module.parameters())
@@ -88,8 +90,10 @@ def try_out(training: Training, whole: Sequence[float]) -> dict[str, Any]:
 
 
 def train_into(run: RunFolder, training: Training, values: dict[str, Any], since: int) -> dict[str, Any]:
-    """Train into a run folder, and show the scores. values: of run.json, which is returned as it is at the end. since: the
-    step from which the last corpora are read.
+    """Train, save to the run folder, and show the scores. Returns the final contents of run.json.
+
+    values: the initial contents of run.json. since: the step from which the latest corpora are read,
+    if the run was continued on others; else 0.
     """
     config, steps, accelerator, folder = training.config, training.steps, training.accelerator, run.output.path
     with run.open(values, accelerator), tracked(accelerator, config.track, folder, values["training"]):

@@ -83,18 +83,18 @@ def _one_line(name: str) -> str:
 
 
 def _plain(text: Any) -> str:
-    """A text in which Markdown and HTML see no marks, on one line."""
+    """A text on one line, escaped for Markdown and HTML."""
     return re.sub(r"[\\`*\[\]<>|&#~$]|(?<!\w)_|_(?!\w)", r"\\\g<0>", _one_line(str(text)))
 
 
 def hub_id(model: str) -> str | None:
-    """The name of a model if it is one of the hub, not a folder of this machine."""
+    """A model's name if it is on the hub, not a folder on this machine."""
     local = model == "minilm" or Path(model).expanduser().exists()
     return model if not local and _HUB_ID.fullmatch(model) else None
 
 
 def _called(model: str) -> str:
-    """A model's name without the folders of this machine."""
+    """A model's name without paths on this machine."""
     return hub_id(model) or _one_line(Path(model).name)
 
 
@@ -184,19 +184,19 @@ def _rows(rows: Sequence[Sequence[str]]) -> str:
 
 
 def hub_set(run: dict[str, Any]) -> dict[str, Any] | None:
-    """The data set of the hub that a run was trained on: path, name and revision; None for other data."""
+    """The hub data set that a run was trained on: path, name and revision; None for other data."""
     own = any(run["recipe"].get(name) for name in ("data", *SPLITS))
     return None if own else (run["recipe"].get("dataset") or {}).get("hub")
 
 
 def _source(run: dict[str, Any], split: str) -> str:
-    """Where a split is from, without the folders of this machine."""
+    """Where a split comes from, without paths on this machine."""
     hub = hub_set(run)
     return hub["path"] if hub else _one_line(file_name(run["data"][split]["source"]))
 
 
 def _results(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The scores of each split as the hub's model-index has them (huggingface_hub, repocard_data.py)."""
+    """The scores of each split in the form of the hub's model-index (huggingface_hub, repocard_data.py)."""
     hub = hub_set(run) or {}
     for split, data in run["data"].items():
         scores = {

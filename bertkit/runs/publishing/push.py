@@ -1,4 +1,4 @@
-"""Upload a finished run to the Hugging Face hub: what opens and describes its best model, and nothing about this machine."""
+"""Upload a finished run to the Hugging Face hub: the files that open and describe its best model, without its machine."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _WEIGHTS = re.compile(r"(pytorch_)?model(-\d+-of-\d+)?\.(safetensors|bin)(\.inde
 
 
 def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run: bool) -> None:
-    """Upload a run to a model repository, which is made if there is none, as a private one unless it is to be public.
+    """Upload a run to a model repository; a new one is created if needed, private unless `public`.
 
-    Weights of an earlier push under other names are deleted there. dry_run: show the files, and ask nobody. Raises UsageError
-    for what is no finished run, and for a repository that is there and public where it is to be private, or the other
-    way around; ModelError for damaged files, and MachineError where the hub refuses or cannot be reached.
+    Weights from an earlier push under other names are deleted there. dry_run: show the files without contacting the hub. Raises
+    UsageError for a folder that is not a finished run, and for an existing repository that is public when it should be private,
+    or the other way around; ModelError for damaged files, and MachineError if the hub refuses or cannot be reached.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token
     from huggingface_hub.errors import HFValidationError
@@ -57,7 +57,7 @@ def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run:
         raise UsageError("the hub needs a token with write access", hint="log in: hf auth login; or set HF_TOKEN")
     operations: list[Any] = [CommitOperationAdd(name, file) for name, file in files.items()]
     api = HfApi()
-    finish()  # what is sent is whole
+    finish()  # raises if a file is damaged
     try:
         made = api.create_repo(repo, private=not public, exist_ok=True)
         there = api.model_info(made.repo_id)
@@ -77,8 +77,8 @@ def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run:
 def files_to_push(folder: Path, repo: str) -> dict[str, Path | bytes]:
     """The files of a finished run by name: the best model, its tokenizer, its card, run.json and a manifest.
 
-    run.json has names in place of paths, the card the repository's name in place of the folder's. Raises UsageError for what is
-    no finished run, ModelError for damaged files, of large ones at `manifest.finish`.
+    run.json has names in place of paths, the card the repository's name in place of the folder's. Raises UsageError for a
+    folder that is not a finished run, ModelError for damaged files (for large ones, `manifest.finish` does).
     """
     refuse_folder_of_runs(folder)
     run = require_run(folder)
@@ -94,7 +94,7 @@ def files_to_push(folder: Path, repo: str) -> dict[str, Path | bytes]:
     card = card.replace(", the metrics of each step in `metrics.jsonl`", "")
     bare = _without_paths(stored)
     if "recipe" in stored and hub_set(stored):
-        bare["data"] = stored["data"]  # whose sources are names on the hub
+        bare["data"] = stored["data"]  # its sources are names on the hub
     told = {RUN_FILE: json_text(bare).encode(), _CARD: card.encode()}
     found |= told
     before = Manifest.read(folder)
@@ -105,8 +105,8 @@ def files_to_push(folder: Path, repo: str) -> dict[str, Path | bytes]:
 
 
 def _without_paths(value: Any, key: str = "") -> Any:
-    """A value of JSON in which each path is the name of its file: one that stands under a key of paths, and any other that is
-    absolute, a URL, or begins at ~ or .., or is there. key: of the value, with those around it.
+    """A JSON value with each path replaced by its file name. Paths are values under a key of _PATHS, and any others that are
+    absolute, a URL, begin with ~ or .., or exist. key: of the value, with its parents.
     """
     if isinstance(value, Mapping):
         return {name: _without_paths(each, f"{key}.{name}") for name, each in value.items()}
@@ -115,7 +115,7 @@ def _without_paths(value: Any, key: str = "") -> Any:
     if not isinstance(value, str):
         return value
     if _PATHS.fullmatch(key):
-        kept = re.fullmatch(r"\d+/\d+", value) or (key == ".model.name" and hub_id(value))  # a share, as --validation 1/5
+        kept = re.fullmatch(r"\d+/\d+", value) or (key == ".model.name" and hub_id(value))  # a share, as in --validation 1/5
         return value if kept else file_name(value)
     path = PureWindowsPath(value) if "\\" in value else PurePosixPath(value)
     is_path = path.is_absolute() or is_url(value) or value.startswith(("~", "..", "file:"))
@@ -124,7 +124,7 @@ def _without_paths(value: Any, key: str = "") -> Any:
 
 
 def _refused(error: Exception, repo: str) -> MachineError:
-    """What the hub, or the way to it, says, in one line."""
+    """The error of the hub, or of the connection to it, in one line."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
         hint = "create a token with write access on huggingface.co/settings/tokens, then: hf auth login"

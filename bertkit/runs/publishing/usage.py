@@ -1,4 +1,4 @@
-"""The code on a model card: how transformers alone uses a fine-tuned model, with the results of `bertkit predict`."""
+"""The code on a model card: using a fine-tuned model with only transformers, with the same results as `bertkit predict`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ thresholds = predict.model.config.bertkit.get("thresholds", {})
 (found,) = predict([$example], truncation=True, max_length=$max_length)
 print([each["label"] for each in found if each["score"] >= thresholds.get(each["label"], 0.5)])"""
 
-# One text of which not the head alone is read: the parts of it that are, and what their mean logits say.
+# For one text, of which more than the head is read: the parts that are read, and the prediction from their mean logits.
 _PARTS = f"""{_OPEN}
 room = $max_length - 2  # for [CLS] and [SEP]
 ids = tokenizer("a text", add_special_tokens=False)["input_ids"]
@@ -118,13 +118,13 @@ def usage(family: str, task: Mapping[str, Any], architecture: str) -> str:
         return f"{_ENCODER_ONLY}\n\n{http}"
     code, notes = _CODE[family](task)
     longest = task["max_length"]
-    # at most what a window can overlap by, and half of it if it can
+    # half of a window, the largest possible overlap
     fields = {"architecture": architecture.replace("BertFor", "AutoModelFor"), "overlap": max(0, longest - 2) // 2, **task}
     return "\n\n".join([f"```python\n{Template(code).substitute(fields)}\n```{_OR}", *notes, http])
 
 
 def _over_http(inputs: Any) -> str:
-    """How to ask a model that `bertkit serve` serves, as Markdown. inputs: a row, in the form of Hugging Face's clients."""
+    """How to query a model that `bertkit serve` serves, as Markdown. inputs: a row, in the form of Hugging Face's clients."""
     return f"""Over HTTP, once `bertkit serve path/to/this/folder` runs:
 
 ```bash
@@ -154,7 +154,7 @@ def _classification(task: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 
 def _tags(task: Mapping[str, Any]) -> tuple[str, list[str]]:
-    # The pipeline knows the prefixes B- and I- alone, and joins neighbours whose tags are equal.
+    # The pipeline knows only the prefixes B- and I-, and joins neighbours with equal tags.
     in_chunks = task.get("scheme") in ("iob1", "iob2")
     notes = []
     if in_chunks:

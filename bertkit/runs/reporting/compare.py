@@ -1,8 +1,8 @@
 """Runs side by side: their scores, the settings that differ, and whether the difference is significant.
 
-Intervals of differences are by the paired bootstrap (Efron and Tibshirani, 1993; Koehn, 2004): rows are drawn with replacement,
-the same for both sides. If a side has several seeds, one is drawn too, so that the interval includes their variance. Of folds
-every row is scored by the run that did not train on it, all rows together.
+Intervals of differences use the paired bootstrap (Efron and Tibshirani, 1993; Koehn, 2004): rows are drawn with replacement,
+the same for both sides. If a side has several seeds, one is drawn too, so that the interval includes their variance. If it has
+folds, every row is scored by the run that did not train on it, all rows together.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ HELD_OUT = "validation"  # the split that differs from fold to fold
 _COMPARED = ("recipe", "training", "model")
 
 
-_VARIED = {"training.seed"}  # within a side
+_VARIED = {"training.seed"}  # settings that may vary within a side
 
 
 @dataclass(frozen=True)
 class Side:
-    """A run, or several that differ only in their seed, or folds as one, with their predictions for the same rows."""
+    """A run, several runs that differ only in their seed, or folds as one run, with predictions for the same rows."""
 
     name: str
     run: Mapping[str, Any]  # run.json of the first
@@ -63,9 +63,9 @@ def compare(
 
 
 def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resamples: int = RESAMPLES) -> dict[str, Any]:
-    """What `compare` gives, of runs that have predicted the same rows of a split.
+    """The result of `compare`, for runs that have predicted the same rows of a split.
 
-    same: the sides that are the first one itself, or have its scores on every draw.
+    same: the sides that are the first side itself, or have its scores on every draw.
     """
     rows = np.arange(len(examples))
     means = [_means([side.scores(run, rows) for run in range(len(side.scorers))]) for side in sides]
@@ -103,10 +103,10 @@ def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resa
 
 
 def mean_difference(side: Side, other: Side, score: str, rows: int) -> dict[str, Any]:
-    """How much higher the mean of a score is over a side's runs than over another's, and the 95% interval by a bootstrap.
+    """How much higher the mean of a score is over one side's runs than over the other's, and its 95% bootstrap interval.
 
-    Rows and pairs of runs are drawn with replacement: the first run of one side is compared with the first of the other, as
-    runs of the same seed.
+    Rows and pairs of runs are drawn with replacement: the first run of one side is paired with the first of the other, because
+    both have the same seed.
     """
 
     def mean(runs: Iterable[int], drawn: NDArray[np.int64]) -> float | None:
@@ -121,7 +121,7 @@ def mean_difference(side: Side, other: Side, score: str, rows: int) -> dict[str,
 def open_sides(
     named: Sequence[tuple[str, Mapping[Path, Mapping[str, Any]]]], split: str | None, recipe_name: str | None = None
 ) -> tuple[list[Side], Examples, str]:
-    """The sides with their predictions, the rows of all of them, and their split. named: a side's runs, each with its run.json.
+    """The sides with their predictions, the rows that they share, and their split. named: each side's runs and their run.json.
 
     Raises UsageError for runs that are evaluated on different rows.
     """
@@ -146,7 +146,7 @@ def open_sides(
 
 
 def _together(folds: Sequence[Predicted]) -> Predicted:
-    """The rows that were held out, of all folds, in the order of their values: the same for any number of folds."""
+    """The held-out rows of all folds, sorted by their values: the same for any number of folds."""
     names = list(folds[0].examples.columns)
     columns: dict[str, Sequence[Any]] = {
         name: [value for fold in folds for value in fold.examples.columns[name]] for name in names
@@ -164,7 +164,7 @@ def _together(folds: Sequence[Predicted]) -> Predicted:
 
 
 def _runs(name: str) -> dict[Path, dict[str, Any]]:
-    """The run.json of a run, or of each run in a folder of seeds or folds. Raises UsageError where they are not finished."""
+    """The run.json of a run, or of each run in a folder of seeds or folds. Raises UsageError if they are not finished."""
     folder = Path(name)
     for series in (SEEDS, FOLDS):
         if runs := series.runs_in(folder):
@@ -176,7 +176,7 @@ def _runs(name: str) -> dict[Path, dict[str, Any]]:
 
 
 def refuse_other_rows(examples: Examples, first: Examples, split: str, *, name: str, first_name: str) -> None:
-    """Raise UsageError for a run that was evaluated on other rows than the first one."""
+    """Raise UsageError for a run that was evaluated on different rows than the first one."""
     columns = dict.fromkeys((*first.columns, *examples.columns))
     differ = [column for column in columns if examples.columns.get(column) != first.columns.get(column)]
     if others := dict.fromkeys(map(examples.own_name, differ)):

@@ -1,4 +1,4 @@
-"""`bertkit report`: all that is known about one run or several, as a page with the numbers of eval, compare and check."""
+"""`bertkit report`: everything about one or more runs, as an HTML page with the numbers of eval, compare and check."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from bertkit.tasks.recipe import published_scores
 from bertkit.text.words import split_words
 from bertkit.training.metrics_log import MetricsLog
 
-_LEAST = 0.1  # the share of the heaviest word's weight from which a word is marked
-_NAMED = 5  # words whose weights are written out
+_LEAST = 0.1  # words with at least this share of the largest weight are marked
+_NAMED = 5  # number of words whose weights are written out
 
 
 class Run(NamedTuple):
@@ -60,12 +60,12 @@ class Run(NamedTuple):
         return str(self.values["recipe"].get("family"))
 
     def flat(self) -> dict[str, Any]:
-        """run.json by names such as training.seed."""
+        """The values in run.json, under names such as training.seed."""
         return dict(chain.from_iterable(flat(value, part) for part, value in self.values.items()))
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """Those of metrics.jsonl."""
+        """The events in metrics.jsonl."""
         return MetricsLog(self.folder).read()
 
 
@@ -126,7 +126,7 @@ def _found_in(folder: Path, rows: int) -> list[Section]:
 
 
 def _shown(report: Report) -> list[Table | Finding]:
-    """The parts of a report that a page shows: all but text for the terminal."""
+    """The parts of a report that a page shows: all except text for the terminal."""
     return [part for part in report.parts if isinstance(part, (Table, Finding))]
 
 
@@ -137,7 +137,7 @@ _PATHS = re.compile(
 
 
 def _relative_paths(names: Sequence[str], runs: Sequence[Run]) -> dict[str, str]:
-    """What a report shows of absolute paths: of the runs as typed, and of their data, models and code."""
+    """What a report shows instead of absolute paths: the runs as typed, and their data, models and code."""
     told = [value for run in runs for name, value in run.flat().items() if _PATHS.fullmatch(name)]
     told += [corpus["source"] for run in runs for each in run.values.get("continued") or () for corpus in each["data"].values()]
     texts = chain(names, *(value if isinstance(value, list) else [str(value)] for value in told))
@@ -186,7 +186,7 @@ def _describe_tasks(runs: Sequence[Run], rows: int, recipe_name: str | None) -> 
 
 
 def _scores(result: Result) -> tuple[list[Table | Finding], dict[str, list[Table]]]:
-    """The first score beside baselines, and all scores of eval; and the tables of each split."""
+    """The first score next to baselines, and all scores of eval; and the tables of each split."""
     scored, trained_from = result.found.scored, result.found.trained_from
     published = published_scores(scored.task.recipe, trained_from)
     report = report_scores(result.run.name, result.found, intervals=True)
@@ -212,7 +212,7 @@ def _reliability(predicted: Predicted) -> list[Table | Figure]:
 
 
 def _worst(predicted: Predicted, predictor: Predictor, count: int) -> list[Finding | Entry]:
-    """The worst errors; for text classification with the words that speak for or against the prediction."""
+    """The worst errors; for text classification, with the words that support or oppose the prediction."""
     rows, note = predicted.worst(count)
     texts = [*map(predicted.laid_out, rows)]
     if isinstance(predicted.task, TextClassificationTask) and rows:
@@ -224,7 +224,7 @@ def _worst(predicted: Predicted, predictor: Predictor, count: int) -> list[Findi
 
 
 def _pushed(texts: Mapping[str, list[Piece]], explanation: Explanation) -> dict[str, list[Piece]]:
-    """A text classification example with its words marked by how much they speak for the prediction."""
+    """A text classification example, with its words marked by how much they support the prediction."""
     heaviest = max((abs(weight) for _, weight in explanation.words), default=0.0) or 1.0
     found, remaining = dict(texts), iter(explanation.words)
     for name in [name for name in texts if name not in ("expected", "predicted")]:
@@ -241,7 +241,7 @@ def _pushed(texts: Mapping[str, list[Piece]], explanation: Explanation) -> dict[
 
 
 def _compare(results: Sequence[Result], count: int) -> list[Table | Finding | Entry]:
-    """The comparison of the first split, and the rows that only the first run has wrong, or only another run."""
+    """The comparison on the first split, and the rows that only the first run, or only another run, gets wrong."""
     split = next(iter(results[0].found.splits))
     predicted = {result.run.name: result.found.of(split) for result in results}
     sides = [Side(run.name, run.values, [predicted[run.name].scorer()]) for run, _ in results]
@@ -282,7 +282,7 @@ def _describe_pretraining(runs: Sequence[Run], rows: int) -> list[Section]:
         details.append(Section(f"{before}Loss by phase", [_losses_by_phase(run)]))
         try:
             held_out = open_held_out(str(run.folder), [], {})
-        except UserError as error:  # what the run itself recorded is shown all the same
+        except UserError as error:  # what the run itself recorded is still shown
             scores.append(Finding("note", f"{run.name} is not scored: {error}", hint=error.hint))
             continue
         if held_out.accelerator.num_processes > 1:
@@ -326,7 +326,7 @@ def _perplexities(held_out: HeldOut, scores: Mapping[str, float]) -> Table:
     return Table("held-out sequences by source", ["source", "sequences", "perplexity"], rows or [whole])
 
 
-# --- of any run ------------------------------------------------------------------------------------------------------
+# --- any run ---------------------------------------------------------------------------------------------------------
 
 
 def _curves(runs: Sequence[Run]) -> Section:
@@ -349,7 +349,7 @@ def _curves(runs: Sequence[Run]) -> Section:
 
 
 def _settings(runs: Sequence[Run]) -> Table:
-    """All of run.json but the scores."""
+    """All of run.json except the scores."""
     scores = re.compile(r"(best|last)(\..*)?")
     settings = [{name: value for name, value in run.flat().items() if not scores.fullmatch(name)} for run in runs]
     names = dict.fromkeys(chain.from_iterable(settings))

@@ -20,11 +20,11 @@ SOURCE = "source"  # a column of the data
 _MOST = 12  # classes, and sources, the most frequent ones
 _MUCH_UNKNOWN = 0.05
 
-Slices = dict[tuple[str, str], NDArray[np.int64]]  # what it is by, and its name: its rows
+Slices = dict[tuple[str, str], NDArray[np.int64]]  # (what the rows are sliced by, the slice's name) -> its rows
 
 
 def describe_slices(found: Evaluated, split: str) -> Table:
-    """The first score of each slice and, if it is another, the share of its rows that are right, with 95% intervals."""
+    """The first score of each slice and, if different, the share of its rows that are right, with 95% intervals."""
     predicted = found.of(split)
     score, right = predicted.scorer(), predicted.errors() == 0
     first = next(iter(score(np.arange(len(right)))))
@@ -46,7 +46,7 @@ def describe_slices(found: Evaluated, split: str) -> Table:
 
 
 def slices_of(found: Evaluated, split: str) -> Slices:
-    """The rows of each slice of a split; nothing by what does not tell rows apart."""
+    """The rows of each slice of a split, without properties that are the same for all rows."""
     data, rows = found.splits[split], found.rows[split]
     features, examples = data.features, data.examples
     count = len(examples)
@@ -70,7 +70,7 @@ def slices_of(found: Evaluated, split: str) -> Slices:
 
 
 def _quarters(tokens: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """Rows by how long they are, about equally many in each group."""
+    """Rows by length, in groups of about equal size."""
     group = np.searchsorted(np.unique(np.quantile(tokens, (0.25, 0.5, 0.75), method="lower")), tokens)
     groups = [np.flatnonzero(group == number) for number in np.unique(group)]
     ends = [(int(tokens[rows].min()), int(tokens[rows].max())) for rows in groups]
@@ -80,7 +80,7 @@ def _quarters(tokens: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
 
 
 def _most_frequent(names: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
-    """Rows by each of the most frequent names, which stand in alphabetical order. names: of each row any number."""
+    """Rows by each of the most frequent names, in alphabetical order. names: any number for each row."""
     counts = Counter(name for row in names for name in {*row})
     most = sorted(sorted(counts, key=lambda name: (-counts[name], name))[:_MOST])
     return {name: np.array([row for row, own in enumerate(names) if name in own]) for name in most}

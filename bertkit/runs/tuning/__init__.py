@@ -1,1 +1,1 @@
-"""The search for settings: search spaces, trials, and the study that they form."""
+"""The search for settings: search spaces, trials, and the study that consists of them."""

@@ -1,4 +1,4 @@
-"""The learning-rate range test (Smith, 2017): one short run whose rate rises linearly shows at which rates the loss falls."""
+"""The learning-rate range test (Smith, 2017): a short run with a linearly rising rate shows at which rates the loss falls."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
 from bertkit.training.metrics_log import MetricsLog
 
-STEPS, WINDOW = 100, 10  # of the run; over which its loss is averaged
-HIGHEST = 10  # times the default rate for the model
-FALLEN = 0.1  # share of the whole fall of the loss after which it counts as falling
+STEPS, WINDOW = 100, 10  # the steps of the run; how many of them to average the loss over
+HIGHEST = 10  # the highest rate, in multiples of the model's default rate
+FALLEN = 0.1  # the loss counts as falling after this share of its whole fall
 
 
 class _Enough(Exception):
@@ -58,7 +58,7 @@ def find_learning_rate(recipe: Recipe, **how: Any) -> Report:
             finetune(recipe.overridden(rising), output_dir=run, data=data, evaluated=end, **how)
         except _Enough:
             pass
-        except UsageError as error:  # the loss is not finite at such a rate
+        except UsageError as error:  # the loss is not finite at this rate
             failure = error
         events = [event for event in MetricsLog(run).read() if event.get("loss") is not None]
     if len(events) < 2 * WINDOW:
@@ -70,7 +70,7 @@ def find_learning_rate(recipe: Recipe, **how: Any) -> Report:
 
 
 def report_range(rates: Sequence[float], losses: Sequence[float]) -> Report:
-    """The averaged loss by rate, and the range from where it begins to fall to where it is lowest. rates, losses: by step."""
+    """The averaged loss by rate, and the range from where it starts to fall to where it is lowest. rates, losses: by step."""
     averaged = np.convolve(losses, np.full(WINDOW, 1 / WINDOW), mode="valid")  # (steps - WINDOW + 1,)
     at = rates[WINDOW // 2 :]
     lowest = int(averaged.argmin())

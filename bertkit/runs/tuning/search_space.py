@@ -1,4 +1,4 @@
-"""What `bertkit tune` searches: options of finetune, each with a list of values or a range to draw from."""
+"""The search space of `bertkit tune`: options of finetune, each with a list of values or a range to draw from."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bertkit.tasks.recipe import Recipe
 
 # Devlin et al. (2019), appendix A.3
 PAPER = {"batch_size": (16, 32), "learning_rate": (5e-5, 3e-5, 2e-5), "num_epochs": (2.0, 3.0, 4.0)}
-MOST_VALUES = 1000  # of a range of whole numbers
-MOST_POINTS = 100_000  # of a grid, whose order is drawn whole
+MOST_VALUES = 1000  # of a range of integers
+MOST_POINTS = 100_000  # of a grid, because the order of all points is drawn at once
 _EXAMPLE = "as in --search learning-rate=1e-5..1e-4:log --search batch-size=16,32 --search num-epochs=2..4"
 
 
@@ -31,7 +31,7 @@ class Range(NamedTuple):
 
 
 class Space(dict[str, "tuple[Any, ...] | Range"]):
-    """The values or the range of each option, by its name."""
+    """The values or the range of each option, by name."""
 
     @property
     def points(self) -> int | None:
@@ -40,7 +40,7 @@ class Space(dict[str, "tuple[Any, ...] | Range"]):
         return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
     def point(self, number: int, seed: int) -> dict[str, Any]:
-        """The point of a grid that trial `number` tries: each once, in an order drawn by the seed."""
+        """The grid point that trial `number` tries; each is tried once, in an order drawn by the seed."""
         assert self.points is not None
         place = np.random.default_rng(seed).permutation(self.points)[number]
         places = np.unravel_index(place, [len(values) for values in self.values()])
@@ -52,7 +52,7 @@ class Space(dict[str, "tuple[Any, ...] | Range"]):
 
 
 def shown(value: Any) -> str:
-    """A setting in words, numbers with three digits."""
+    """A setting as text, with numbers to three digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
@@ -91,7 +91,7 @@ def read_space(searched: Sequence[str], recipe: Recipe, fixed: Collection[str]) 
 
 
 def _rival(option: Option, recipe: Recipe, fixed: Collection[str]) -> str | None:
-    """The given option that rules out searching this one: itself, or one that replaces it."""
+    """The given option, if any, that rules out searching this one: itself, or one that replaces it."""
     replacing = [name for name in option.excludes if getattr(recipe.training, name, None) is not None]
     rival = option.name if option.name in fixed else next(iter(replacing), None)
     return rival and flag_of(rival)

@@ -1,7 +1,7 @@
-"""`bertkit tune`: trials of settings, shared by several processes; the best is trained again, and judged on held-out rows.
+"""`bertkit tune`: trials of settings, shared by several processes; the best is trained again, and scored on held-out rows.
 
 The dev score of the best of many trials is too optimistic (Cawley and Talbot, 2010). So some rows are held out from all trials,
-and the winner's dev score is shown beside its score on these.
+and the winner's score on these is shown next to its dev score.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import SET_ASIDE, read_splits
 from bertkit.tasks.task import Task
 
-DRAWN = 20  # trials of a space with ranges
+DRAWN = 20  # default number of trials for a space with ranges
 TUNING_FILE, _BEST = "tune.json", "best"
 TUNING = Kind.repeatable("tuning", rf"{TUNING_FILE}|{re.escape(JOURNAL)}(\.lock.*)?|{LOCKS}|{_BEST}(\.old-\d+)?|trial-\d+")
 
@@ -70,10 +70,10 @@ def tune(
 ) -> dict[str, Any] | None:
     """Train trials into output_dir/trial-N, and the winner with `seeds` seeds into output_dir/best; returns what tune.json has.
 
-    Several processes may run it at once on the same folder: each takes trials, resumes those that were stopped or killed, and
-    the last one trains the winner; the others return None. count: of trials; default: all points, or DRAWN of ranges.
-    held_out: a share of the training rows, or the name of a split. seconds: no trial begins that would not end by then. prunes:
-    by default if there are ranges. keep_trials: keep the weights of all trials, not only of the best. Raises MachineError
+    Several processes can run it on the same folder at once: each takes trials, resumes those that were stopped or killed, and
+    the last one trains the winner; the others return None. count: of trials; default: all points, or DRAWN if there are ranges.
+    held_out: a share of the training rows, or the name of a split. seconds: no trial starts that would end later. prunes:
+    default: only if there are ranges. keep_trials: keep the weights of all trials, not only of the best. Raises MachineError
     without optuna, UsageError if the folder holds a tuning with other settings, or no trial has a score.
     """
     require_packages()
@@ -92,7 +92,7 @@ def tune(
     data = read_splits(resolved, (*resolved.splits, split))
     assert data.training is not None
     task = Task.fit(resolved, data.training, pretrained.config, fresh_head=fresh_head)
-    for rows in data.rows.values():  # so that bad rows are refused now
+    for rows in data.rows.values():  # to refuse bad rows now
         task.examples(rows, labelled=True)
     prunes = space.points is None if prunes is None else prunes
     wanted = min(count or space.points or DRAWN, space.points or sys.maxsize)
@@ -173,7 +173,7 @@ def _agree(folder: Path, plan: dict[str, Any]) -> None:
 
 
 def _describe(trials: Trials, sign: int) -> dict[str, Any]:
-    """The trials, best first, the winner, and what mattered. sign: -1 where a lower score is better."""
+    """The trials (best first), the winner, and the settings' importance. sign: -1 if a lower score is better."""
     best, complete = trials.best(), trials.of("COMPLETE")
     ranked = [*sorted(complete, key=lambda trial: -(trial.value or 0.0)), *trials.of("PRUNED", "FAIL")]
     return {
@@ -217,20 +217,20 @@ def _gap(recipe: Recipe, runs: Sequence[Path], rows: Mapping[str, Examples], pro
 
 
 def compare_splits(scorers: Sequence[Sequence[Scorer]], counts: Sequence[int]) -> dict[str, Any]:
-    """By score: its mean over runs on two splits, their difference, and its 95% interval, by a bootstrap over rows and runs.
+    """For each score: its mean over runs on two splits, the difference, and its 95% interval by a bootstrap over rows and runs.
 
-    scorers: by run, one for each split. counts: of rows, by split.
+    scorers: for each run, one per split. counts: of rows, by split.
     """
 
     def means(runs: Iterable[int], rows: Sequence[NDArray[np.int64]]) -> list[dict[str, float | None]]:
-        """By split and score."""
+        """The mean scores, by split."""
         scored = [[score(of_split) for score, of_split in zip(scorers[run], rows, strict=True)] for run in runs]
         return [{name: _mean([scores.get(name) for scores in of]) for name in of[0]} for of in zip(*scored, strict=True)]
 
     whole = means(range(len(scorers)), [np.arange(count) for count in counts])
     rng, drawn = np.random.default_rng(0), []
     for _ in progress.with_bar(range(RESAMPLES), "resample", RESAMPLES):
-        runs = rng.integers(0, len(scorers), len(scorers))  # as many as the means are of
+        runs = rng.integers(0, len(scorers), len(scorers))  # as many runs as in the means
         drawn.append(means(runs, [rng.integers(0, count, count) for count in counts]))
     found = {}
     for name in whole[0]:
@@ -251,7 +251,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
-    """Tables of the trials, of what mattered, and of the winner's scores on dev rows and on held-out rows.
+    """Tables of the trials, of the settings' importance, and of the winner's scores on dev rows and on held-out rows.
 
     summary: the content of tune.json, which is only the plan until the last trial has ended.
     """

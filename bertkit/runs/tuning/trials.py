@@ -1,7 +1,7 @@
-"""The trials of a tuning, in a journal that its workers share: which comes next, which is lost, which is best.
+"""The trials of a tuning, in a journal that its workers share: which is next, which is lost, which is best.
 
-While a worker trains trial N it locks a byte for it in a file beside the journal, so that the others see whether it is alive:
-such locks end with their process, on network file systems too.
+While a worker trains trial N, it locks a byte for it in a file beside the journal, so that others can see whether it is alive:
+such locks end with their process, also on network file systems.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 JOURNAL, LOCKS = "journal.log", "workers.lock"
 LOST = "lost: its processes were killed"
-TRIES = 3  # attempts at a trial whose process is killed; after that the trial itself may be the cause, such as lack of memory
+TRIES = 3  # attempts at a trial whose process is killed; after these, the trial itself is likely the cause, as by its memory
 WINNER, _TURN, _FIRST = 0, 1, 2  # bytes to lock: to train the winner, to choose a trial, and from there one per trial
 
 
@@ -42,7 +42,7 @@ def require_packages() -> None:
 
 
 def start_alone(device: str | None) -> Accelerator:
-    """Accelerate for a process that trains alone. Raises UsageError if a launcher has started several."""
+    """An Accelerator for a process that trains alone. Raises UsageError if a launcher has started several."""
     accelerator = start_accelerator(device)
     if accelerator.num_processes > 1:
         what = f"tune trains in one process, but was launched as {accelerator.num_processes}"
@@ -51,8 +51,8 @@ def start_alone(device: str | None) -> Accelerator:
 
 
 class Trials(AbstractContextManager):
-    """The trials in a folder. seed: decides the point of each trial, together with its number and, in a space with ranges, the
-    trials before it. prunes: whether evaluations worse than those of others end a trial early.
+    """The trials in a folder. seed: decides each trial's point, together with its number and, in a space with ranges, the
+    earlier trials. prunes: whether to end a trial early if its evaluations are worse than those of others.
     """
 
     def __init__(self, folder: Path, space: Space, *, seed: int, prunes: bool) -> None:
@@ -112,8 +112,8 @@ class Trials(AbstractContextManager):
     def next(self, count: int, deadline: float = math.inf) -> Trial | None:
         """The next trial for this process: one whose process was stopped or killed, else a new one; None if none is left.
 
-        count: of trials in all. deadline: by time.monotonic(); except for the first, no trial begins that would end later if
-        it takes as long as the longest so far.
+        count: of trials in all. deadline: of time.monotonic(); except for the first, no trial starts that would end later if it
+        took as long as the longest so far.
         """
         from optuna.samplers import TPESampler
         from optuna.trial import Trial, TrialState
@@ -136,7 +136,7 @@ class Trials(AbstractContextManager):
                 return None
             self.study.sampler = TPESampler(
                 seed=self.seed + begun, constant_liar=True
-            )  # the same after a restart; others are running
+            )  # the same after a restart; other processes are running
             if self.space.points is not None and not self.of("WAITING"):  # as left by a process that was killed just here
                 self.study.enqueue_trial(self.space.point(begun, self.seed))
             new = self.study.ask(self.distributions)
@@ -149,19 +149,19 @@ class Trials(AbstractContextManager):
 
     def train(self, trial: Trial, run: Callable[..., dict[str, Any]]) -> None:
         """Train a trial, and record how it ends. run: trains it, calls `evaluated` with the score of each evaluation, and
-        returns its run.json. A UsageError, such as of a loss that is not finite, and lack of GPU memory end only this trial;
-        other errors of the user's and signals are raised, and the trial is resumed another time.
+        returns its run.json. A UsageError, as for a loss that is not finite, and lack of GPU memory end only this trial; other
+        user errors and signals are raised, and the trial is resumed later.
         """
         from optuna import TrialPruned
         from optuna.trial import TrialState
 
         seconds, begun = trial.user_attrs.get("seconds", 0.0), time.monotonic()
-        scores = dict(self.study.trials[trial.number].intermediate_values)  # of before it was stopped or killed
+        scores = dict(self.study.trials[trial.number].intermediate_values)  # from before it was stopped or killed
         folder = self.folder_of(trial.number)
 
         def evaluated(score: float | None) -> None:
             if score is not None:
-                # of this evaluation, which may be repeated after a kill
+                # the number of this evaluation, which may be repeated after a kill
                 number = sum("learning_rate" not in event for event in MetricsLog(folder).read())
                 if number not in scores:
                     trial.report(score, number)
@@ -203,11 +203,11 @@ class Trials(AbstractContextManager):
         return self.folder / f"trial-{number}"
 
     def best(self) -> FrozenTrial | None:
-        """The trial with the best score, the first of equal ones."""
+        """The trial with the best score; on ties, the first."""
         return max(self.of("COMPLETE"), key=lambda trial: trial.value or 0.0, default=None)
 
     def drop_weights(self) -> None:
-        """Delete the weights of all finished trials but the best."""
+        """Delete the weights of all finished trials except the best."""
         with self.turn(), disk_errors(self.folder):
             best = self.best()
             for folder in (self.folder_of(each.number) for each in self.of("COMPLETE", "PRUNED", "FAIL") if each != best):

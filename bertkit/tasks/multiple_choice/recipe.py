@@ -34,7 +34,7 @@ class MultipleChoice(PoolingRecipe):
 
     family: ClassVar[str] = "multiple-choice"
     formats: ClassVar[tuple[Format, ...]] = CHOICES
-    has_classes: ClassVar[bool] = False  # a place among the choices is not learned
+    has_classes: ClassVar[bool] = False  # positions among the choices are not learned
 
     text: str | None = option(None, "column of the text; A,B,... joins several columns", used=USE)
     question: str | None = option(None, "column of the question, or of the beginning of every choice", used=USE)
@@ -71,7 +71,7 @@ class MultipleChoice(PoolingRecipe):
         inputs = [*columns_named(named["text"], rows.columns), *([named["question"]] if named["question"] else [])]
         texts = [name for name in inputs if len(set(map(str, rows.columns[name]))) > 1]
         kept_together = tuple(texts[:1]) or named["choices"]
-        return kept_together, [(label,) for label in labels] if numbered else None  # texts of choices are no classes
+        return kept_together, [(label,) for label in labels] if numbered else None  # texts of choices are not classes
 
     def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
         """Columns `text`, `question` if there is one, `choices`, `places`, and `label`.
@@ -136,7 +136,7 @@ class MultipleChoice(PoolingRecipe):
 
 
 def guess_choices(names: Iterable[str]) -> tuple[str, ...] | None:
-    """Columns such as ending0, ending1, or answerA, answerB, in order; or one column with a list; None if ambiguous."""
+    """Columns such as ending0, ending1 or answerA, answerB, in order; or one column with a list; None if ambiguous."""
     numbered: dict[str, list[tuple[int, str, str]]] = defaultdict(list)
     for name in names:
         if (match := _NUMBERED.fullmatch(name.strip())) and (match[1] or match[2] in _LETTERS):  # A, B, C, but no bare numbers
@@ -177,7 +177,7 @@ def _texts_in(value: Any) -> Any:
 
 
 def _labels_in(value: Any, count: int) -> list[str]:
-    """The labels of a row's choices, which it may have itself; by default A, B, C, ..."""
+    """The labels of a row's choices, if it has its own; by default A, B, C, ..."""
     own = value.get("label") if isinstance(value, dict) else None
     if _are_objects(value):
         own = [choice.get("label") for choice in value]
@@ -221,7 +221,7 @@ def _kind_of_labels(rows: Examples, column: str, names: Sequence[str]) -> tuple[
 
 
 def _count_from(rows: Examples, column: str, numbers: Mapping[int, int | None], choices: Sequence[Sequence[Any]]) -> str:
-    """What kind of numbers these are: without a 0, and with that of a last choice, they count from 1. Raises DataError."""
+    """Whether these numbers count from 0 or from 1: from 1 if none is 0 and one is a last choice's. Raises DataError."""
     counts = {number if number is not None else -1: len(choices[row]) for row, number in numbers.items()}
     last = any(number == len(choices[row]) for row, number in numbers.items())
     inside = all(number is not None and 1 <= number <= len(choices[row]) for row, number in numbers.items())
@@ -277,7 +277,7 @@ def _place_of_letter(label: Any, letters: Sequence[str], where: str) -> int:
 
 
 def _repeated(label: Any, choices: Sequence[Any]) -> int | None:
-    """The number of the first choice that equals a label, both being texts or both numbers."""
+    """The number of the first choice that equals a label; both must be texts, or both numbers."""
     text = _text(label).strip()
     same = (isinstance(label, str) == isinstance(choice, str) and text == str(choice).strip() for choice in choices)
     return next((number for number, equal in enumerate(same) if equal), None) if text else None
@@ -299,6 +299,6 @@ def _place(label: Any, choices: Sequence[Any], where: str, *, first: int) -> int
 
 
 def _number(label: Any) -> int | None:
-    """A whole number, maybe written as text; None for others."""
+    """An integer, possibly written as text; None for anything else."""
     name = "" if isinstance(label, bool) else label_name(label).strip()
-    return int(float(name)) if re.fullmatch(r"-?[0-9]+(\.0+)?", name) else None  # 1.0, as tables with gaps write it
+    return int(float(name)) if re.fullmatch(r"-?[0-9]+(\.0+)?", name) else None  # 1.0, as in tables with gaps

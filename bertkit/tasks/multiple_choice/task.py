@@ -109,7 +109,7 @@ class MultipleChoiceTask(PoolingTask):
         return lambda rows: measured(self.recipe.metrics, predicted[rows], references[rows])
 
     def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
-        """The place at which the right choice stands most often."""
+        """The most frequent position of the right choice."""
         return {MAJORITY: [Prediction(most_frequent(self.truth(train)))] * len(examples)}
 
     def error(self, prediction: Prediction, truth: Any) -> float:

@@ -1,6 +1,6 @@
 """The best answers of each example, searched over all its windows at once (Devlin et al., 2019, section 4.2).
 
-Letters: F features, which are windows; E examples; W windows of a chunk and T their longest context; n = n_best_size.
+Dimensions: F features, which are windows; E examples; W windows of a chunk and T their longest context; n = n_best_size.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BestAnswers(NamedTuple):
 
 
 class _Spans(NamedTuple):
-    """Spans of windows, one per row: the feature, the context's first and last token in it, their logits."""
+    """Spans in windows, one per row: the feature, its first and last token counted in the context, and their logits."""
 
     feature: Integers
     first: Integers
@@ -63,12 +63,12 @@ def best_answers(
     n_best_size: int,
     max_answer_length: int,
 ) -> BestAnswers:
-    """The n best spans of each example that lie in a context, of at most max_answer_length tokens.
+    """The n best spans of at most max_answer_length tokens in each example's context.
 
-    They are the best of all spans, so that the best answer does not depend on n_best_size (Google's run_squad looks only at
-    those between the n best starts and ends of a window). A span in two windows counts once, with its higher score.
-    extras of the features: "context", the position of the context's first token; "starts" and "ends", the characters of
-    each token of the context.
+    They are the best of all spans, so the best answer does not depend on n_best_size (Google's run_squad only considers spans
+    between the n best starts and ends of a window). A span in two windows counts once, with its higher score.
+    extras of the features: "context", the position of the context's first token; "starts" and "ends", the characters of each
+    context token.
     """
     start, end = (np.concatenate(outputs[name]).astype(np.float32, copy=False) for name in ("start", "end"))
     starts, ends = features.extras["starts"], features.extras["ends"]
@@ -90,9 +90,9 @@ def best_answers(
 
 
 def _search(start: Floats, end: Floats, context: Integers, lengths: Integers, chosen: Integers, n: int, longest: int) -> _Spans:
-    """The n best spans of each of the chosen windows; none of a window without a context.
+    """The n best spans of each of the chosen windows; none for a window without a context.
 
-    Time and memory grow with T and with n * longest: the n best spans begin at the n tokens whose own best spans are best.
+    Time and memory grow with T and with n * longest, because the n best spans begin at the n tokens with the best own spans.
     """
     from scipy.ndimage import maximum_filter1d
 
@@ -106,7 +106,7 @@ def _search(start: Floats, end: Floats, context: Integers, lengths: Integers, ch
     longest = min(longest, inside.shape[1])
     ends = np.pad(grids[1], ((0, 0), (0, longest - 1)), constant_values=-np.inf)
     best_end = maximum_filter1d(ends, longest, axis=1, origin=-(longest // 2))[:, : inside.shape[1]]  # (W, T) by first token
-    # stable, and argmax below: of equal spans the first, whatever n is
+    # stable, and argmax below: the first of equal spans, whatever n is
     firsts = np.sort(np.argsort(-(grids[0] + best_end), axis=1, kind="stable")[:, :n], axis=1)  # (W, n)
     rows = np.arange(len(chosen))[:, None]
     scores = grids[0][rows, firsts][:, :, None] + sliding_window_view(ends, longest, axis=1)[rows, firsts]  # (W, n, longest)
@@ -125,7 +125,7 @@ def _joined(parts: Sequence[_Spans]) -> _Spans:
 
 
 def _top(values: Floats, n: int) -> Integers:
-    """The columns of each row's n greatest values, in no order."""
+    """The columns of each row's n greatest values, in no particular order."""
     if values.shape[1] <= n:
         return np.broadcast_to(np.arange(values.shape[1]), values.shape)
     return np.argpartition(values, -n, axis=1)[:, -n:]
@@ -139,7 +139,7 @@ def _ranked(
     first = starts.values[starts.offsets[spans.feature] + spans.first].astype(np.int64)
     last = ends.values[ends.offsets[spans.feature] + spans.last].astype(np.int64)
     order = np.lexsort((last, first, -(spans.start + spans.end), example))
-    # Of equal spans the first one, which is the best.
+    # Keep the first of equal spans, which is the best.
     order = order[np.sort(np.unique(np.stack([example, first, last])[:, order], axis=1, return_index=True)[1])]
     example = example[order]
     rank = np.arange(len(example)) - np.searchsorted(example, example)
@@ -153,7 +153,7 @@ def _ranked(
 
 
 def _null(start: Floats, end: Floats, examples: Integers, num_examples: int) -> tuple[Floats, Floats]:
-    """(E,) the logits at [CLS] of each example's window with the lowest sum of them."""
+    """(E,) the logits at [CLS] in each example's window where their sum is lowest."""
     order = np.lexsort((start + end, examples))
     windows = order[np.searchsorted(examples[order], np.arange(num_examples))]
     return start[windows], end[windows]

@@ -1,4 +1,4 @@
-"""Where answers stand in their contexts: at answer_start, near it, or where the context has them exactly once."""
+"""Where answers are in their contexts: at answer_start, near it, or at their only occurrence."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-NEAR = 20  # characters to each side of answer_start in which an answer is searched; 2 are enough for CMRC 2018
+NEAR = 20  # characters on each side of answer_start to search for an answer; 2 are enough for CMRC 2018
 
 
 class How(NamedTuple):
-    """How an answer was found that is not at its answer_start, or that it was not found.
+    """How an answer that is not at its answer_start was found, or that it was not.
 
     severity: of the finding in `check`.
     """
@@ -41,8 +41,8 @@ class Place(NamedTuple):
 
 
 def find_answer(context: str, text: str, start: int | None) -> Place:
-    """Where an answer begins: at `start`, else nearest to it within NEAR characters, else where the context has it exactly
-    once, else likewise without regard to case. Without a start, at the first occurrence.
+    """Where an answer begins: at `start`, else nearest to it within NEAR characters, else at its only occurrence, else the same
+    ignoring case. Without a start, at the first occurrence.
     """
     if start is None:
         if (begin := context.find(text)) >= 0:
@@ -65,7 +65,7 @@ def find_answers(contexts: Sequence[str], answers: Sequence[Sequence[tuple[str, 
 
 
 def spans_of(places: Sequence[Place | None], answers: Sequence[Sequence[tuple[str, int | None]]]) -> NDArray[np.int64]:
-    """(E, 2) first character and end of each row's first answer; -1 for none."""
+    """(E, 2): the first character and the end of each row's first answer; -1 for none."""
     spans = np.full((len(places), 2), -1, dtype=np.int64)
     for row, (place, own) in enumerate(zip(places, answers, strict=True)):
         if place is not None and place.how is not LOST:

@@ -18,15 +18,15 @@ from bertkit.tasks.question_answering.places import LOST, find_answers
 from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids
 from bertkit.tasks.recipe import Columns, Recipe
 
-_OF_SQUAD = ("answer_start", "is_impossible", "title")  # columns of SQuAD's JSON beside those that options name
+_OF_SQUAD = ("answer_start", "is_impossible", "title")  # columns of SQuAD's JSON besides those that options name
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnswering(Recipe):
     """A recipe of this family; see Recipe for where its data comes from. Its metrics are those of SQuAD or CMRC 2018.
 
-    unanswerable: whether questions may have no answer, as in SQuAD 2.0; None: if some training rows have none, or, for a model
-    trained elsewhere, some rows to score. question_column: the column of the question if `question` is a question itself.
+    unanswerable: whether questions may have no answer, as in SQuAD 2.0; None: whether some training rows have none (or, for a
+    model trained elsewhere, some rows to score). question_column: the question's column if `question` is itself a question.
     """
 
     family: ClassVar[str] = "question-answering"
@@ -73,8 +73,8 @@ class QuestionAnswering(Recipe):
     def read_blocks(
         self, path: str | Path, *, columns: tuple[str, ...] | None = None, labelled: bool = True
     ) -> Iterator[Examples]:
-        """The questions of SQuAD's JSON, of a table or JSON lines; or one question, `question` itself, about a plain text."""
-        # A page may contain tabs: without the ending of a table it must have a column of the question to be one.
+        """The questions in SQuAD's JSON, a table or JSON lines; or one question, `question` itself, about a plain text."""
+        # A page may contain tabs: without a table's file ending, it is a table only if it has a question column.
         table = replace(DELIMITED, looks_like=self._is_table)
         formats = (table if form is DELIMITED else form for form in self.formats)
         page = Format("a page of text", (), lambda content: True, self._parse_page)

@@ -1,4 +1,4 @@
-"""Read the columns of question answering: ids, texts, and answers in each of their usual forms."""
+"""Reads the columns of question answering: ids, texts, and answers in each of their usual forms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bertkit.readers.columns import require_column
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
 _ONE_FORM = ('write the text as a list: ["..."]', 'write a text, "" for no answer')  # by whether the first row holds text
 _ENOUGH = 100_000  # characters are enough to tell the language
-_CHINESE = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]"  # compiled at its first use, for it takes milliseconds
+_CHINESE = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]"  # compiled on first use, as that takes milliseconds
 
 Answers = list[tuple[str, int | None]]
 
@@ -31,7 +31,7 @@ def read_ids(examples: Examples, *, unique: bool) -> list[str]:
 
 
 def answers_column(examples: Examples, column: str | None) -> str:
-    """The column of the answers: the one that is named, else "answers" or "answer"."""
+    """The column of the answers: the named one, else "answers" or "answer"."""
     return column or ("answers" if "answers" in examples.columns or "answer" not in examples.columns else "answer")
 
 
@@ -89,7 +89,7 @@ def _start(value: Any, where: str) -> int:
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+(\.0+)?\s*", value):
         value = float(value)
     if isinstance(value, float) and value.is_integer():
-        return int(value)  # 159.0, as tables with gaps write it
+        return int(value)  # 159.0, as in tables with gaps
     if isinstance(value, bool) or not isinstance(value, int):
         what = f"answer_start is {value!r}; expected a whole number: the answer's first character in the context, from 0"
         raise DataError(what, where=where, hint=FIX_ROW)

@@ -42,8 +42,8 @@ _AROUND = 200  # characters of the context shown on each side of an answer
 class References(NamedTuple):
     """What an answer is compared with.
 
-    texts: all accepted answers to the question; empty if it has none. by_characters: how they are compared. unanswerable:
-    whether questions of this split may have no answer.
+    texts: all accepted answers to the question; empty if it has none. by_characters: whether to compare characters instead of
+    words. unanswerable: whether questions of this split may have no answer.
     """
 
     texts: list[str]
@@ -56,7 +56,7 @@ class QuestionAnsweringTask(Task):
     """A prediction's value is the answer's text, "" for no answer; details: id, start, end, nbest, and, if questions may have
     no answer, null_odds: the score of no answer minus that of the best answer.
 
-    unanswerable: as in the recipe, else decided by training rows. matching: likewise. null_threshold: of null_odds, above which
+    unanswerable: from the recipe, or decided by the training rows. matching: likewise. null_threshold: if null_odds exceeds it,
     there is no answer; None until tuned.
     """
 
@@ -125,7 +125,7 @@ class QuestionAnsweringTask(Task):
         """One feature per window; the head reads all tokens. Labels "start" and "end" are positions of a row's first answer.
 
         They are 0, at [CLS], if the window does not contain the whole answer, or there is none. A row has no label if its
-        answer does not occur in its context, or if it has none although every question should.
+        answer does not occur in its context, or if there is none although every question should have one.
         """
         longest = self.max_tokens(max_length)
         query = longest if max_length == math.inf else self.recipe.max_query_length
@@ -177,7 +177,7 @@ class QuestionAnsweringTask(Task):
         return Encoding(features, tuple(counts))
 
     def check(self, examples: Examples) -> Iterator[Finding]:
-        """Blank questions; answers that are not at their answer_start, by how they were found, an error for those not found."""
+        """Blank questions; answers not at their answer_start, by how they were found; an error for those not found."""
         if blank := [row for row, question in enumerate(examples.columns["question"]) if is_blank(question)]:
             what = f"{plural(len(blank), 'row')} without a question"
             yield Finding("warning", what, tuple(map(examples.where, blank[:3])), "fix or remove them")
@@ -190,9 +190,9 @@ class QuestionAnsweringTask(Task):
     def decode(
         self, outputs: Logits, features: Features, examples: Examples, others: Sequence[Logits] = ()
     ) -> list[Prediction]:
-        """One prediction per example: its answer, its span, its probability among the n best, and these.
+        """One prediction per example: the answer, its span, its probability among the n best, and the n best themselves.
 
-        It has no span if no answer wins or the context is empty.
+        There is no span if no answer wins or the context is empty.
         """
         if others:
             raise ModelError(f"predictions of {self.family} have no mean of several models", hint="choose one of the runs")
@@ -243,8 +243,8 @@ class QuestionAnsweringTask(Task):
     def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:
         """f1 and exact_match as in SQuAD 1.1 or CMRC 2018; if questions may have no answer, the scores of SQuAD 2.0.
 
-        Of those best_f1 (the first, which decides the best step) and best_exact hold for the best thresholds, best_f1_thresh
-        and best_exact_thresh; f1 and exact for null_threshold.
+        In SQuAD 2.0, best_f1 (the first, which decides the best step) and best_exact use the best thresholds, best_f1_thresh
+        and best_exact_thresh; f1 and exact use null_threshold.
         """
         given = _compare_all([prediction.value for prediction in predictions], truth)
         if not truth[0].unanswerable:
@@ -270,8 +270,8 @@ class QuestionAnsweringTask(Task):
     def _ungated(
         self, predictions: Sequence[Prediction], truth: Sequence[Any]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.float64]]:
-        """(E, 2) exact match and F1 of the best answers, without a threshold; (E,) whether a question has an answer, whether
-        the best answer is not empty, and null_odds.
+        """(E, 2): exact match and F1 of the best answers, without a threshold; (E,): whether the question has an answer,
+        whether the best answer is not empty, and null_odds.
         """
         answers = [next((c["text"] for c in p.details["nbest"] if c["start"] is not None), "") for p in predictions]
         has_answer = np.array([bool(references.texts) for references in truth])
@@ -279,7 +279,7 @@ class QuestionAnsweringTask(Task):
         return _compare_all(answers, truth), has_answer, np.array([bool(text) for text in answers]), null_odds
 
     def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
-        """A sliding window of the usual answer's length; and no answer, where questions may have none."""
+        """A sliding window of the usual answer's length; and no answer, if questions may have none."""
         length = usual_length([answers[0][0] for answers in train.columns["answers"] if answers])
         contexts = examples.columns["context"]
         pairs = zip(examples.columns["question"], contexts, strict=True)
@@ -340,7 +340,7 @@ class QuestionAnsweringTask(Task):
         return text.append(f" ({prediction.probability:.2f})\n", style="dim")
 
     def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
-        """Both answers within their context; what is expected is the first one."""
+        """Both answers within their context; the expected one is the first of the accepted answers."""
         context, answers = examples.columns["context"][row], examples.columns["answers"][row]
         ((first, last),) = spans_of(find_answers([context], [answers]), [answers]).tolist()
         start, end = prediction.details["start"], prediction.details["end"]
@@ -372,7 +372,7 @@ class QuestionAnsweringTask(Task):
 
 
 def _marked(context: str, start: int | None, end: int, otherwise: str) -> list[Piece]:
-    """A context with an answer marked; where there is none in it, what is said instead."""
+    """A context with an answer marked, or `otherwise` if it contains none."""
     if start is None or start < 0:
         return [Piece(otherwise)]
     return [Piece(context[:start]), Piece(context[start:end], "answer"), Piece(context[end:])]
@@ -398,7 +398,7 @@ def _candidate(context: str, start: int, end: int, start_logit: float, end_logit
 
 
 def _guess(context: str, found: Found | None) -> Prediction:
-    """A baseline's answer, or none; what it rests on is its score, and the less that is, the likelier is no answer."""
+    """A baseline's answer, or none. The lower its score, the more likely is no answer."""
     if found is None:
         return Prediction("", details={"nbest": [], "null_odds": 0.0})
     answer = _candidate(context, found.start, found.end, found.score, found.score, 1.0)

@@ -25,10 +25,10 @@ Integers = NDArray[np.int64]
 class Windows:
     """F windows of E questions, in the questions' order.
 
-    examples: (F,) the question of each. context: (F,) the position of its first token of the context; starts, ends: F rows, the
-    characters of its tokens of the context. first: (F,) the number of the first of them among all tokens of all contexts.
+    examples: (F,) each window's question. context: (F,) the position of its first context token; starts, ends: F rows, the
+    characters of its context tokens. first: (F,) the number of its first context token among all tokens of all contexts.
     spans: (E, 2) the first and last token, among all tokens of all contexts, of the spans given to `encode_windows`; -1 for
-    none. cut: how many questions were too long.
+    none. cut: the number of questions that were too long.
     """
 
     input_ids: Ragged
@@ -42,7 +42,7 @@ class Windows:
     cut: int
 
     def positions(self) -> tuple[Integers, Integers]:
-        """(F,) positions of the first and the last token of each window's span; 0 if the window does not contain all of it."""
+        """(F,) positions of the span's first and last token in each window; 0 if the window does not contain all of it."""
         begins = self.spans[self.examples] - self.first[:, None]
         whole = (self.spans[self.examples, 0] >= 0) & (begins[:, 0] >= 0) & (begins[:, 1] < self.starts.lengths)
         start, end = (np.where(whole, begins[:, side] + self.context, 0) for side in (0, 1))
@@ -110,7 +110,7 @@ def _tokens_of(
     spans: Integers, which: Integers, contexts: Sequence[str], tokens: Ragged, starts: NDArray, ends: NDArray
 ) -> Integers:
     """(E, 2) characters -> the first and last token with any of them, -1 if there is none."""
-    # All contexts are one text here, so that one sorted search finds every span.
+    # All contexts are treated as one text, so that one sorted search finds every span.
     begins = offsets_of(np.array([len(context) + 1 for context in contexts], dtype=np.int64))[:-1]
     of_token = np.repeat(begins, tokens.lengths)
     first = np.searchsorted(of_token + ends, begins[which] + spans[:, 0], side="right")

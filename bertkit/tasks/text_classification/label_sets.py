@@ -16,7 +16,7 @@ _YES, _NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
 
 
 def find_separator(examples: Examples, column: str) -> str | None:
-    """What separates names in the cells of a column: the first of SEPARATORS that occurs in any cell, if one does."""
+    """The separator of names in a column's cells: the first of SEPARATORS that occurs in any cell, if any."""
     cells = [value for value in examples.columns[column] if isinstance(value, str) and _as_list(value) is None]
     return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
 
@@ -24,10 +24,10 @@ def find_separator(examples: Examples, column: str) -> str | None:
 def split_sets(
     examples: Examples, column: str, separator: str | None, names: Sequence[str] | None, labels: Sequence[str] | None = None
 ) -> list[NamesOfRow | None]:
-    """The names of each row; None where they are missing (see `is_missing`), () for a row that has no label, as an empty text.
+    """The names of each row; None if missing (see `is_missing`), () for a row without labels, such as an empty text.
 
-    separator: between names in a text. names: those of numbered classes. labels: all labels, for lists that have a 0 or 1 for
-    each of them. Raises DataError with the row for other values.
+    separator: between names in a text. names: of numbered classes. labels: all labels, for lists with a 0 or 1 for each. Raises
+    DataError with the row for other values.
     """
     if width := _places(examples.columns[column], names, labels):
         labels = names or labels
@@ -56,10 +56,10 @@ def split_sets(
 
 
 def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None) -> int:
-    """The length of lists that have a 0 or 1 for each label; 0 if they are sets of names.
+    """The length of lists that have a 0 or 1 for each label; 0 if the lists are sets of names.
 
-    Sets have no repeated item, or 0 or 1 is a label. Only [0, 1] and [1, 0] are marks for two labels: as sets of names they
-    would be the same for every row.
+    They are sets if no item is repeated, or if 0 or 1 is a label. But if there are only [0, 1] and [1, 0], they mark two
+    labels: as sets, all rows would be the same.
     """
     if labels and {"0", "1"} & {*labels}:
         return 0
@@ -73,7 +73,7 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
 
 
 def _as_list(cell: str) -> list[Any] | None:
-    """The list that a cell of a table holds as JSON, as `bertkit predict` writes it; None for other cells."""
+    """The list in a table cell that is JSON, as `bertkit predict` writes it; None for other cells."""
     try:
         value = json.loads(cell) if cell.lstrip().startswith("[") else None
     except ValueError:
@@ -88,9 +88,9 @@ def _parts(value: Any, separator: str | None) -> list[Any]:
 
 
 def marked_sets(examples: Examples, columns: Sequence[str]) -> list[NamesOfRow | None]:
-    """The names of the columns in which each row has a 1; None where all are missing (see `is_missing`).
+    """The names of the columns in which each row has a 1; None if all are missing (see `is_missing`).
 
-    Raises DataError with the row for other values than 0 and 1.
+    Raises DataError with the row for values other than 0 and 1.
     """
     rows: list[NamesOfRow | None] = []
     for row, values in enumerate(zip(*(examples.columns[name] for name in columns), strict=True)):

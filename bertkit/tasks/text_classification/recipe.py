@@ -1,4 +1,4 @@
-"""The recipe of text classification: which columns hold the texts, and what a text is classified by."""
+"""The recipe of text classification: the columns of the texts and labels, and the kind of target."""
 
 from __future__ import annotations
 
@@ -129,14 +129,14 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return texts, [names or () for names in self._label_sets(rows, columns)[0] or ()]
         check_labels(rows, columns["label"])
         if not (self.classes or self.labels or columns["label"] in rows.label_names):
-            refuse_numbers(rows, columns["label"])  # of which many are the only one of their kind: no split by label
+            refuse_numbers(rows, columns["label"])  # many of these occur only once, so rows cannot be split by label
         return texts, _shared((label,) for label in rows.columns[columns["label"]])
 
     def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
         """The columns `text`, `text_pair` and `label`, if the data has them; several labels are tuples of names, or None.
 
-        label_names: those that the source declares, or the names of columns of 0 and 1. To predict, labels that cannot be read
-        are left out, and of a single text a file of plain lines is enough.
+        label_names: those that the source declares, or the names of columns of 0 and 1. For prediction, labels that cannot be
+        read are left out, and single texts may come from a file of plain lines.
         """
         columns = self._columns_by_role(rows)
         if list(rows.columns) == ["text"] and self.label is None and labelled:
@@ -165,7 +165,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         return replace(rows, columns=standard, label_names={"label": names} if names else {}, own_names=columns)
 
     def _unlisted(self, rows: Examples, columns: dict[str, str]) -> Examples:
-        """The rows with the label itself where a class is a list of one, as tools of annotators write it."""
+        """The rows, with lists of a single class, as annotation tools write them, replaced by the class."""
         labels = rows.columns.get(columns.get("label", ""))
         if self.multi_label or not isinstance(labels, list) or not any(type(label) is list for label in labels):
             return rows
@@ -189,7 +189,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         return not is_missing(value) or label_name(value) in (self.labels or ())
 
     def _columns_by_role(self, rows: Examples) -> dict[str, str]:
-        """The columns in the data by role, named by the recipe or guessed if their names are unambiguous."""
+        """The data's columns by role, named by the recipe or guessed if their names are unambiguous."""
         names = list(rows.columns)
         columns: dict[str, str] = {}
         for role in ROLES:
@@ -245,7 +245,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     def _label_sets(
         self, rows: Examples, columns: dict[str, str]
     ) -> tuple[Sequence[NamesOfRow | None] | None, tuple[str, ...] | None]:
-        """The labels of each row, None without their columns; and the names of all labels, if the source declares them."""
+        """The labels of each row, None if they have no column; and the names of all labels, if the source declares them."""
         if column := columns.get("label"):
             names = rows.label_names.get(column)
             separator = self.label_separator or find_separator(rows, column)
@@ -271,13 +271,13 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
 
 
 def _parts(rows: Examples, columns: dict[str, str]) -> dict[str, tuple[str, ...]]:
-    """For each text the columns that make it up. columns: by role, as a recipe names them."""
+    """The columns that make up each text. columns: by role, as a recipe names them."""
     names = [*rows.columns]
     return {role: columns_named(columns[role], names) for role in TEXTS if role in columns}
 
 
 def _classes(rows: Examples, columns: dict[str, str]) -> tuple[Sequence[Any] | None, tuple[str, ...] | None]:
-    """The label of each row, None without their column; and the names of all classes, if the source declares them."""
+    """The label of each row, None if there is no such column; and the names of all classes, if the source declares them."""
     if (column := columns.get("label")) is None:
         return None, None
     values, names = rows.columns[column], rows.label_names.get(column)
@@ -288,9 +288,9 @@ def _classes(rows: Examples, columns: dict[str, str]) -> tuple[Sequence[Any] | N
 
 
 def _shared(labels: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The labels of rows, with equal ones as one object: a list of millions is then a tenth as large."""
+    """The labels of rows, with equal ones as one object: a list of millions then takes a tenth of the memory."""
     known: dict[Any, tuple[Any, ...]] = {}
-    return [known.setdefault((row, *map(type, row)), row) for row in labels]  # 1 and True are equal, and two names
+    return [known.setdefault((row, *map(type, row)), row) for row in labels]  # 1 and True are equal, but different names
 
 
 def _named(label: str, labels: tuple[str, ...], by_number: bool) -> str:

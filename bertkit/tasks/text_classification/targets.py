@@ -22,14 +22,14 @@ from bertkit.tasks.text_classification.label_sets import check_label_sets
 
 COLUMN = "label"  # of examples under their standard names
 HALF = 0.5  # the default threshold of a label
-ENOUGH = 10  # rows with a label, and as many without, to tune its threshold on: on fewer it is chance
+ENOUGH = 10  # rows with a label, and as many without it, needed to tune its threshold; with fewer it would be chance
 
 
 @dataclass(frozen=True)
 class Target(ABC):
-    """Turns labels into targets of the loss, and logits into predictions and into what metrics compare.
+    """Turns labels into targets for the loss, and logits into predictions and arrays for metrics.
 
-    labels: in the order of the model's outputs; empty if those are not classes.
+    labels: in the order of the model's outputs; empty if these are not classes.
     """
 
     problem_type: ClassVar[str]
@@ -67,7 +67,7 @@ class Target(ABC):
 
     @abstractmethod
     def average(self, predictions: Sequence[Prediction]) -> Prediction:
-        """The prediction from the mean probabilities, or numbers, of several for the same row."""
+        """The prediction from the mean of several predictions' probabilities, or numbers, for the same row."""
 
     @abstractmethod
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
@@ -75,10 +75,10 @@ class Target(ABC):
 
     @abstractmethod
     def from_array(self, values: NDArray[Any]) -> list[Any]:
-        """The labels that `as_array` made these numbers of."""
+        """The inverse of `as_array`: the labels for these numbers."""
 
     def judge(self, labels: Sequence[Any], probabilities: NDArray[np.float64]) -> dict[str, Judged]:
-        """Labels beside (E, C) probabilities, by what they are labels of; of several labels each for itself."""
+        """The labels with their (E, C) probabilities, by what they label; several labels are judged one by one."""
         raise NotImplementedError(self.problem_type)
 
     @abstractmethod
@@ -86,7 +86,7 @@ class Target(ABC):
         """How wrong a prediction is; 0 if it is right."""
 
     def certainty(self, prediction: Prediction) -> float:
-        """How far the decision is from another one, from 0 to 1: the margin of the two likeliest classes."""
+        """How far the decision is from another one, from 0 to 1: the margin between the two most likely classes."""
         second, first = np.sort(prediction.probabilities)[-2:]
         return float(first - second)
 
@@ -96,11 +96,11 @@ class Target(ABC):
 
     @abstractmethod
     def format(self, prediction: Prediction) -> str:
-        """A prediction for a person."""
+        """A prediction, formatted for display."""
 
     @abstractmethod
     def row(self, prediction: Prediction) -> dict[str, Any]:
-        """A prediction as fields of a row to write."""
+        """A prediction as the fields of an output row."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,9 @@ class Number(Target):
 
 @dataclass(frozen=True)
 class OneOf(Target):
-    """One class of several. numbered: the classes by the numbers that the data may use for them; None: it uses names.
+    """One class of several. numbered: the classes in the order of the numbers that the data may use; None: it uses names.
 
-    positive: the class that f1 counts; of two classes it is number 1 for metrics.
+    positive: the class that f1 counts; with two classes, it is number 1 for metrics.
     """
 
     problem_type: ClassVar[str] = "single_label_classification"
@@ -183,7 +183,7 @@ class OneOf(Target):
 
     @property
     def order(self) -> tuple[str, ...]:
-        """That of the data if it is known."""
+        """The order of the data, if known."""
         if self.positive is not None and len(self.labels) == 2:
             return (*(label for label in self.labels if label != self.positive), self.positive)
         return self.numbered or self.labels
@@ -203,7 +203,7 @@ class OneOf(Target):
 
 @dataclass(frozen=True)
 class AnyOf(Target):
-    """Any number of labels, maybe none; a label is predicted if its probability reaches its threshold."""
+    """Any number of labels, including none; a label is predicted if its probability reaches its threshold."""
 
     problem_type: ClassVar[str] = "multi_label_classification"
     columns: ClassVar[tuple[str, ...]] = ("labels", "probabilities")
@@ -229,7 +229,7 @@ class AnyOf(Target):
         return decided
 
     def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
-        """The predictions with those labels as values whose probabilities reach their thresholds."""
+        """The predictions, with the labels whose probabilities reach their thresholds as values."""
         thresholds = self._thresholds
         return [
             each._replace(value=[self.labels[number] for number in np.flatnonzero(each.probabilities >= thresholds)])
@@ -258,7 +258,7 @@ class AnyOf(Target):
         return ", ".join(f"{name} {probabilities[name]:.0%}" for name in prediction.value) or "none"
 
     def certainty(self, prediction: Prediction) -> float:
-        """How far the label nearest to its threshold is from it."""
+        """The smallest distance of a label's probability from its threshold."""
         return float(np.abs(prediction.probabilities - self._thresholds).min())
 
     def row(self, prediction: Prediction) -> dict[str, Any]:
@@ -272,7 +272,7 @@ class AnyOf(Target):
         }
 
     def best_thresholds(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float]:
-        """The threshold of each label that gives the best F1 on these rows; 1/2 for those that they are too few for."""
+        """The threshold for each label that gives the best F1 on these rows; 1/2 for labels with too few rows."""
         probabilities, references = np.stack([each.probabilities for each in predictions]), self.as_array(truth)
         few = self.too_few(truth)
         return {
@@ -281,13 +281,13 @@ class AnyOf(Target):
         }
 
     def too_few(self, truth: Sequence[Any]) -> list[str]:
-        """The labels that fewer than ENOUGH of these rows have, or that fewer lack."""
+        """The labels that fewer than ENOUGH of these rows have, or that fewer than ENOUGH lack."""
         counts = self.as_array(truth).sum(axis=0).tolist()
         return [label for label, count in zip(self.labels, counts, strict=True) if min(count, len(truth) - count) < ENOUGH]
 
 
 def best_threshold(probabilities: NDArray[np.float64], references: NDArray[np.int64]) -> float:
-    """The threshold with the best F1: in the middle between two probabilities, the nearest to 1/2 of several; 1/2 if no
+    """The threshold with the best F1: halfway between two probabilities, the one nearest to 1/2 if there are several; 1/2 if no
     reference is 1.
     """
     if not references.any():

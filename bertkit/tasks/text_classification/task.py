@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TextClassificationTask(PoolingTask, ClassLossTask):
-    """labels: see Task; empty for regression. numbers: the labels by the numbers that the data may use for them; None: it uses
-    names. positive: of two labels the one that f1 counts. thresholds: of each label, for several labels a text; None
-    until tuned.
+    """labels: see Task; empty for regression. numbers: the labels in the order of the numbers that the data may use; None: it
+    uses names. positive: the one of two labels that f1 counts. thresholds: by label, for several labels per text; None until
+    tuned.
     """
 
     family: ClassVar[str] = "text-classification"
@@ -75,7 +75,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         if recipe.regression:
             return cls._fit_number(recipe, config)
         derive = derive_set_labels if recipe.multi_label else partial(derive_labels, are_classes=recipe.classes)
-        # the order that the data declares comes before one that is derived
+        # an order that the data declares takes precedence over a derived one
         stated = recipe.labels or tuple(examples.label_names.get(COLUMN, ()))
         data_labels = stated or derive(examples, COLUMN)
         refuse_repeated(data_labels)
@@ -220,7 +220,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return lambda rows: measured(self.recipe.metrics, predicted[rows], references[rows])
 
     def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
-        """The most frequent label (of numbers the mean), word counts, and of single texts a linear probe."""
+        """The most frequent label (for numbers, the mean), word counts, and for single texts a linear probe."""
         truth = self.truth(train)
         targets = self._target.as_array(truth)
         columns, new = ([each.columns[name] for name in TEXTS if name in each.columns] for each in (train, examples))
@@ -273,7 +273,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     def confidences(
         self, predictions: Sequence[Prediction], truth: Sequence[Any]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
-        """Of several labels, the probability of each label, and whether a row has it."""
+        """With several labels, the probability of each label, and whether the row has it."""
         if not isinstance(self._target, AnyOf):
             return super().confidences(predictions, truth)
         probability = np.concatenate([prediction.probabilities for prediction in predictions])

@@ -1,4 +1,4 @@
-"""What a tagger must beat: the most frequent tag, that of each word, and a linear probe of the words' vectors."""
+"""Baselines for a tagger: the most frequent tag, each word's most frequent tag, and a linear probe of the words' vectors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bertkit.tasks.baselines import EACH_WORD, LINEAR_PROBE, MAJORITY, Frozen, f
 
 
 def baseline_tags(train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[list[str]]]:
-    """For each baseline a tag of each word. model: of the linear probe, which is left out without one."""
+    """A tag for each word, by baseline. model: for the linear probe, which is left out without one."""
     found = _usual_tags(train, examples.columns["tokens"])
     return found if model is None else found | {LINEAR_PROBE: _probed_tags(model, train, examples)}
 
 
 def _usual_tags(train: Examples, sentences: Sequence[Sequence[str]]) -> dict[str, list[list[str]]]:
-    """The most frequent tag, and each word's; a word that training lacks gets the most frequent one."""
+    """The most frequent tag overall, and for each word; a word not seen in training gets the overall one."""
     tags_of: dict[str, list[str]] = {}
     for words, tags in zip(train.columns["tokens"], train.columns["tags"], strict=True):
         for word, tag in zip(words, tags, strict=True):
@@ -32,7 +32,7 @@ def _usual_tags(train: Examples, sentences: Sequence[Sequence[str]]) -> dict[str
 
 
 def _probed_tags(model: Frozen, train: Examples, examples: Examples) -> list[list[str]]:
-    """A tag of each word by a linear model of frozen vectors, each that of a word's first piece."""
+    """A tag for each word, by a linear model of frozen vectors, those of the words' first pieces."""
     drawn = train.select(some_rows(len(train), model.most_rows))
     names, targets = np.unique([*chain.from_iterable(drawn.columns["tags"])], return_inverse=True)
     found = fit_to_vectors(model.vectors(drawn), targets, model.vectors(examples))

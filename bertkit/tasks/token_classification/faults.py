@@ -15,7 +15,7 @@ _MIXED = 0.1  # share of the sentences with chunks that follow another scheme th
 
 
 def find_faults(examples: Examples) -> Iterator[Finding]:
-    """What `check` says of the sentences and the scheme of their tags."""
+    """What `check` reports about the sentences and the scheme of their tags."""
     tags, _ = as_chunk_tags(examples.columns["tags"])
     words = list(map(len, tags))
     yield Finding("note", f"{plural(len(words), 'sentence')}, {plural(sum(words), 'word')}")
@@ -44,7 +44,7 @@ def illegal_rows(tags: Sequence[Sequence[str]], scheme: str) -> list[int]:
 
 
 def warn_of_strays(examples: Examples) -> str | None:
-    """A warning if some tags are no chunk tags and others are, so that words are scored in place of chunks."""
+    """A warning if only some tags are chunk tags, so that words are scored instead of chunks."""
     counts = Counter(tag for tags in examples.columns["tags"] for tag in tags)
     strays = [tag for tag in counts if detect_scheme([[tag]]) is None]
     few = sum(counts[tag] for tag in strays) < counts.total() / 10

@@ -1,6 +1,6 @@
-"""Sentences of words as features: pieces, rows to read, and windows for sentences longer than the model takes.
+"""Sentences of words as features: pieces, rows to read, and windows for sentences longer than the model supports.
 
-Every word is read in exactly one place: at its first piece, in the window in which it has most context.
+Every word is read in exactly one place: at its first piece, in the window where it has the most context.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class WordFeatures(NamedTuple):
-    """features: windows in the order of their sentences, without labels. firsts: (F,) whether one begins its sentence.
+    """features: windows in the order of their sentences, without labels. firsts: (F,) whether a window begins its sentence.
 
-    words: (F + 1,) where the words that each window reads begin among all words. num_cut: sentences of several windows;
-    num_shortened: words of more pieces than a window holds, which lose the rest.
+    words: (F + 1,) offsets, among all words, of the words that each window reads. num_cut: the number of sentences with several
+    windows; num_shortened: the number of words with more pieces than a window holds, which lose the rest.
     """
 
     features: Features
@@ -33,8 +33,8 @@ class WordFeatures(NamedTuple):
     num_shortened: int
 
     def labels_with_intents(self, targets: NDArray[np.int64], intents: NDArray[np.int64]) -> dict[str, Ragged]:
-        """Where the intent is read, at [CLS], no tag is learned, and the intent once per sentence. targets: of all words;
-        intents: of each sentence.
+        """The labels with intents: at [CLS], where the intent is read, no tag is learned; the intent is learned once per
+        sentence. targets: of all words; intents: of each sentence.
         """
         of_words = Ragged(np.insert(targets, self.words[:-1], IGNORED), self.words + np.arange(len(self.words)))
         return {"labels": of_words, "intent": Ragged.column(np.where(self.firsts, intents[self.features.examples], IGNORED))}
@@ -94,7 +94,7 @@ def _pieces_of(words: list[str], tokenizer: Tokenizer) -> Ragged:
 
 
 def _windows(sentence: int, bounds: NDArray[np.int64], pieces: NDArray[np.int64], room: int) -> list[tuple[int, ...]]:
-    """Windows over one sentence, each begun half a window after the last; a word is read in the one whose edge is farther."""
+    """Windows over one sentence, each half a window after the last; a word is read in the one whose edge is farther away."""
     start, stop = bounds[sentence], bounds[sentence + 1]
     spans: list[tuple[int, int]] = []  # in words
     first = start
@@ -107,7 +107,7 @@ def _windows(sentence: int, bounds: NDArray[np.int64], pieces: NDArray[np.int64]
             break
         spans.append((int(first), last))
         first = max(int(first) + 1, int(np.searchsorted(pieces, pieces[first] + room // 2, side="right")) - 1)
-        first = min(first, last)  # no word between two windows
+        first = min(first, last)  # leave no word between two windows
     edges = [int(start)]
     for (_, last), (first, _) in pairwise(spans):
         middle = (pieces[first] + pieces[last]) / 2  # left of it a word has more context in the window that ends here
@@ -123,9 +123,9 @@ def _windows(sentence: int, bounds: NDArray[np.int64], pieces: NDArray[np.int64]
 def decode_intents(
     names: Sequence[str], logits: Sequence[NDArray], sentences: NDArray[np.integer], count: int
 ) -> list[dict[str, Any]]:
-    """The intent of each of `count` sentences and its probability; None for a sentence without words.
+    """The intent of each of `count` sentences, with its probability; None for a sentence without words.
 
-    logits: (1, C) of each window. sentences: (F,) to which each window belongs.
+    logits: (1, C) of each window. sentences: (F,) the sentence that each window belongs to.
     """
     intents: list[dict[str, Any]] = [{"intent": None, "intent_probability": None} for _ in range(count)]
     for sentence, first in zip(*np.unique(sentences, return_index=True), strict=True):

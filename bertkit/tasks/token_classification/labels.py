@@ -1,4 +1,4 @@
-"""The labels of tags: their names, their form and their numbers."""
+"""The labels for tags: their names, form and numbers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def settle_labels(
 
 
 def _find_scheme(recipe: TokenClassification, examples: Examples) -> tuple[str | None, Remarks]:
-    """The scheme that the user asks for, or that of the data. Raises UsageError for one of tags that are no chunk tags."""
+    """The user's scheme, or that of the data. Raises UsageError for a scheme if the tags are not chunk tags."""
     found = detect_scheme(examples.columns["tags"])
     if found is not None:
         scheme = recipe.scheme or found
@@ -69,9 +69,9 @@ def _find_scheme(recipe: TokenClassification, examples: Examples) -> tuple[str |
 def settle_tags(
     recipe: TokenClassification, examples: Examples, config: BertConfig | None
 ) -> tuple[Sequence[list[str]], str | None, tuple[str, ...] | None, Remarks]:
-    """The tags to learn, of whole words; their scheme; and the labels of --labels, if given, in the same form.
+    """The tags to learn, for whole words; their scheme; and the labels of --labels, if given, in the same form.
 
-    config: of the model whose head is kept, if any: the tags are in its scheme and letters, unless --scheme says otherwise.
+    config: of the model whose head is kept, if any; the tags then use its scheme and letters, unless --scheme says otherwise.
     """
     tags, form = in_form_of(config, examples.columns["tags"])
     given = recipe.labels and tuple(in_form_of(config, [recipe.labels])[0][0])
@@ -92,7 +92,7 @@ def settle_tags(
 
 
 def in_form_of(config: BertConfig | None, sentences: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]:
-    """`as_chunk_tags`, unless the model whose head is kept has tags in another form itself."""
+    """`as_chunk_tags`, unless the model whose head is kept itself uses another form."""
     if config is not None and detect_scheme([labels_of_model(config)]) is None:
         return [list(tags) for tags in sentences], None
     return as_chunk_tags(sentences)
@@ -101,9 +101,9 @@ def in_form_of(config: BertConfig | None, sentences: Sequence[Sequence[str]]) ->
 def number_names(
     names: Sequence[str], known: Sequence[str], what: str, place: Callable[[str], str]
 ) -> tuple[NDArray[np.int64], Counter[str]]:
-    """The number of each name among the known ones, IGNORED for others, which are counted.
+    """The number of each name among the known ones; IGNORED for others, which are counted.
 
-    Raises DataError for one that differs from a known one only in case; place: gives its row.
+    Raises DataError for a name that differs from a known one only in case; place: returns its row.
     """
     number = {name: number for number, name in enumerate(known)}
     unknown = Counter(name for name in names if name not in number)
@@ -114,7 +114,7 @@ def number_names(
 def number_all(
     labels: Sequence[str], predicted: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
 ) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
-    """All tags, first those of `labels`, and (words,) the numbers among them of those predicted and of the references."""
+    """All tags, those of `labels` first; and (words,) the numbers of the predicted tags and of the references among them."""
     flat = [[*chain.from_iterable(rows)] for rows in (predicted, references)]
     number = {name: number for number, name in enumerate(dict.fromkeys(chain(labels, *flat)))}
     of_predicted, of_references = (np.array([number[tag] for tag in tags], dtype=np.int64) for tags in flat)

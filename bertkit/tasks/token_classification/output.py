@@ -20,7 +20,7 @@ from bertkit.tasks.token_classification.tags import spans_of
 from bertkit.text.words import CJK
 
 _WHITE_SPACE = frozenset("\t\n\r\v\f")
-# Beside these characters no spaces are written. Compiled at its first use, for it takes milliseconds.
+# No spaces are written next to these characters. Compiled on first use, as that takes milliseconds.
 _SPACELESS = f"[{CJK}\u3000-\u30ff\uff00-\uffef]"
 _COLOURS = ("green", "magenta", "cyan", "yellow", "blue", "red")
 
@@ -31,7 +31,7 @@ class _Chunk(NamedTuple):
     start: int
     end: int
     label: str
-    probability: float | None  # of the least certain word; None for what is no prediction
+    probability: float | None  # of the least certain word; None if it is not a prediction
 
 
 def _chunks(prediction: Prediction, places: Sequence[tuple[int, int]]) -> list[_Chunk]:
@@ -90,8 +90,8 @@ def as_conll(predictions: Sequence[Prediction], examples: Examples) -> str:
 
 
 def as_conllu(predictions: Sequence[Prediction], examples: Examples, column: str) -> str:
-    """CoNLL-U with the tags in this column. Of a file in CoNLL-U all else comes back: comments, other columns, ranges and empty
-    nodes; other sentences have words, tags and "_" alone.
+    """CoNLL-U with the tags in this column. Sentences read from CoNLL-U keep everything else: comments, other columns, ranges
+    and empty nodes; other sentences have only words, tags and "_".
 
     Raises DataError for a word that the columns cannot hold.
     """
@@ -110,7 +110,7 @@ def as_conllu(predictions: Sequence[Prediction], examples: Examples, column: str
 
 
 def column_to_write(asked: str | None, learned: str | None) -> str:
-    """The column of CoNLL-U that predicted tags replace. asked: --column. learned: that of training. Raises UsageError."""
+    """The CoNLL-U column that predicted tags replace. asked: --column. learned: the column in training. Raises UsageError."""
     name = (asked or learned or "").strip().lower()
     name = COLUMNS[int(name) - 1] if name.isdecimal() and 0 < int(name) <= len(COLUMNS) else name
     if name not in COLUMNS[2:]:
@@ -163,7 +163,7 @@ def _number(probability: float | None) -> str:
 
 
 def marked(tags: Sequence[str], intent: str | None, examples: Examples, row: int, *, chunks: bool) -> list[Piece]:
-    """A sentence with its chunks marked; without chunks each word with its tag. The intent, if there is one, comes last."""
+    """A sentence with its chunks marked, or without chunks each word with its tag; the intent, if any, comes last."""
     text, places = _text_of(examples, row)
     spans = spans_of(tags) if chunks else [(word, word + 1, tag) for word, tag in enumerate(tags)]
     pieces, done = [], 0

@@ -88,10 +88,10 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
 
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
         recipe = super().with_file(file, overrides, written)
-        return recipe if "column" in overrides else replace(recipe, column=None)  # it numbers the columns of training files
+        return recipe if "column" in overrides else replace(recipe, column=None)  # it is a column number in training files
 
     def row_of(self, row: Any) -> Mapping[str, Any]:
-        """As in every family; a list of words gives them as the tokens."""
+        """As in every family; a list of words becomes the tokens."""
         if isinstance(row, (list, tuple)) and row and all(isinstance(word, str) for word in row):
             return {self.tokens or "tokens": list(row)}
         return super().row_of(row)
@@ -117,9 +117,9 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
         return (found or require_column(rows, self.tokens or "tokens", option="--tokens"),), None
 
     def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
-        """Columns `tokens`, with labels `tags` and maybe `intent`, and of raw text `text` and `places`.
+        """Columns `tokens`; `tags` and possibly `intent`, if labelled; `text` and `places`, for raw text.
 
-        Raises DataError where words and tags do not fit, or an entity does not fit its text.
+        Raises DataError if words and tags, or an entity and its text, do not match.
         """
         return standard_columns(
             rows,

@@ -31,11 +31,11 @@ Chunks = Sequence[set[Chunk]]  # of each sentence
 def tag_scorer(
     predicted: Sentences, references: Sentences, scheme: str | None, intents: Intents | None = None
 ) -> Callable[[NDArray[np.int64]], dict[str, float | None]]:
-    """A function that scores any of these sentences, repeated ones too; each is counted only once.
+    """A function that scores any selection of these sentences, with repeats; the chunks of each are counted only once.
 
-    With a scheme f1, precision and recall of chunks as conlleval counts them, strict_f1 as seqeval's strict mode does, and
-    f1_TYPE; always accuracy of words and sentence_accuracy (all tags of a sentence, and its intent). intents add
-    intent_accuracy. A score is None if there is nothing to score.
+    With a scheme: f1, precision and recall of chunks as in conlleval, strict_f1 as in seqeval's strict mode, and f1_TYPE.
+    Always: accuracy of words and sentence_accuracy (all tags of a sentence, and its intent). With intents: intent_accuracy. A
+    score is None if there is nothing to score.
     """
     right = np.array([sum(p == g for p, g in zip(*pair, strict=True)) for pair in zip(predicted, references, strict=True)])
     words = np.array([len(row) for row in references])
@@ -50,7 +50,7 @@ def tag_scorer(
 
     def scores(rows: NDArray[np.int64]) -> dict[str, float | None]:
         found: dict[str, float | None] = {}
-        times = np.bincount(rows, minlength=len(whole)).astype(np.float64)  # products with whole numbers are exact
+        times = np.bincount(rows, minlength=len(whole)).astype(np.float64)  # products of integers are exact
         by_type: dict[str, float | None] = {}
         if scheme is not None:
             counts = np.tensordot(times, chunks, 1)  # (T, 3)
@@ -70,10 +70,10 @@ def tag_scorer(
 
 
 def describe_types(predicted: Sentences, references: Sentences) -> Table:
-    """Precision, recall and F1 of each type of chunk, as `tag_scorer` counts them, and what became of those not found.
+    """Precision, recall and F1 of each type of chunk, as `tag_scorer` counts them, and the kinds of errors.
 
-    Each of these counts once: with the wrong type, at its own place; with wrong bounds, where a predicted one of its type
-    overlaps it; with both wrong, where only others do; or missed. Spurious is a predicted chunk that overlaps none.
+    Each chunk not found counts once: wrong type, if one is predicted at the same place; wrong bounds, if a predicted chunk of
+    its type overlaps it; both wrong, if only other types do; or missed. A predicted chunk that overlaps none is spurious.
     """
     predicted, references = ([[canonical(tag) for tag in row] for row in side] for side in (predicted, references))
     of_predicted, of_references = _chunks(predicted), _chunks(references)
@@ -94,7 +94,7 @@ _FAULTS = ("wrong type", "wrong bounds", "both wrong", "missed", "spurious")
 
 
 def _fault(chunk: Chunk, taken: set[Chunk]) -> str:
-    """What is wrong with what was predicted for a chunk."""
+    """The kind of error in the prediction for a chunk."""
     near = _overlapping(chunk, taken)
     if any(other[1:] == chunk[1:] for other in near):
         return "wrong type"
@@ -110,13 +110,13 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def _f1(counts: NDArray[np.float64]) -> float | None:
-    """F1 from the numbers of chunks that are right, predicted and in the references; None if the last two are 0."""
+    """F1 from the numbers of right, predicted and reference chunks; None if the last two are 0."""
     right, predicted, references = counts
     return _share(2 * right, predicted + references)
 
 
 def _count(predicted: Chunks, references: Chunks) -> tuple[list[str], NDArray[np.float64]]:
-    """The types of chunks, and (S, T, 3) how many are right, predicted and in the references of each sentence."""
+    """The types of chunks, and (S, T, 3): the numbers of right, predicted and reference chunks in each sentence."""
     kinds = sorted({kind for side in (predicted, references) for chunks in side for kind, _, _ in chunks})
     place = {kind: at for at, kind in enumerate(kinds)}
     counts = np.zeros((len(references), len(kinds), 3))
@@ -128,19 +128,19 @@ def _count(predicted: Chunks, references: Chunks) -> tuple[list[str], NDArray[np
 
 
 def _chunks(sentences: Sentences) -> Chunks:
-    """As seqeval's default mode, and conlleval, find them."""
+    """The chunks that seqeval's default mode, and conlleval, find."""
     from seqeval.metrics.sequence_labeling import get_entities
 
     return [set(get_entities(list(row))) for row in sentences]
 
 
 def _strict_chunks(sentences: Sentences, scheme: str) -> Chunks:
-    """As seqeval's strict mode finds them."""
+    """The chunks that seqeval's strict mode finds."""
     from seqeval.scheme import IOB2, IOBES, Entities
 
     if scheme == "iob1":  # in strict mode a chunk must begin with B
         sentences = [convert(row, "iob2") for row in sentences]
-    if scheme == "iob2":  # seqeval refuses tags of other schemes; strictly they are no chunks
+    if scheme == "iob2":  # seqeval refuses tags of other schemes; in strict mode they are not chunks
         sentences = [[tag if tag[0] in "BIO" else "O" for tag in row] for row in sentences]
     found = Entities([list(row) for row in sentences], IOBES if scheme == "iobes" else IOB2).entities
     return [{(chunk.tag, chunk.start, chunk.end) for chunk in chunks} for chunks in found]

@@ -1,4 +1,4 @@
-"""Read sentences to tag, words and tags or text and entities, into columns with standard names."""
+"""Reads sentences to tag, given as words and tags or as text and entities, into columns with standard names."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from bertkit.tasks.token_classification.whole_words import WHOLE
 from bertkit.text.words import CJK, split_words
 
 GIVEN = "given"  # a column of the original words, if a recipe changed them
-LISTS = ("label", "labels")  # columns of entities where they hold lists, as doccano and Label Studio write them
-_ENOUGH_ROWS = 10  # of a single word each, to tell a table of words from one of sentences
+LISTS = ("label", "labels")  # columns of entities if they hold lists, as doccano and Label Studio write them
+_ENOUGH_ROWS = 10  # of a single word each, to distinguish a table of words from one of sentences
 _CHINESE_WORD = re.compile(f"[{CJK}]+")
 _SEVERAL = 0.1  # share of the Chinese words
 _HINT = 'expected [start, end, label] or {"start": ..., "end": ..., "label": ...}, in characters'
@@ -38,11 +38,11 @@ def standard_columns(
     to_predict: bool,
     cut: str | None = None,
 ) -> Examples:
-    """Columns `tokens`, `tags` (unless to predict) and maybe `intent`; for plain text `text` and the `places` of its words.
+    """Columns `tokens`, `tags` (unless to predict) and possibly `intent`; for plain text `text` and the `places` of its words.
 
-    named: the columns that the user names for tokens, tags, text and entities. intent: that of the intent, "" for the usual
-    names, None without intents. cut: how Chinese text is cut into words, as in `split_words`. To predict, what the output
-    shows is kept: `given`, the words before a recipe changed them, and the lines of CoNLL-U. Raises DataError.
+    named: the columns that the user names for tokens, tags, text and entities. intent: the column of the intent, "" for the
+    usual names, None without intents. cut: how Chinese text is split into words, as in `split_words`. For prediction, columns
+    that the output shows are kept: `given`, the words before a recipe changed them, and the lines of CoNLL-U. Raises DataError.
     """
     shown = {name: examples.columns[name] for name in (GIVEN, CONLLU_LINES) if name in examples.columns}
     examples = replace(examples, columns={name: values for name, values in examples.columns.items() if name not in shown})
@@ -92,14 +92,14 @@ def standard_columns(
 
 
 def _named_in(examples: Examples, named: Mapping[str, str | None]) -> Mapping[str, str | None]:
-    """The columns that are named, except for other names in a file whose columns have none of their own."""
+    """The named columns, without names that do not occur in a file whose columns have no names of their own."""
     if set(examples.columns) <= {"tokens", "tags", "label"}:
         return {role: name if name in examples.columns else None for role, name in named.items()}
     return named
 
 
 def columns_by_role(examples: Examples, named: Mapping[str, str | None]) -> dict[str, str]:
-    """The columns of tokens, tags, text and entities: those that are named, else those with usual names."""
+    """The columns of tokens, tags, text and entities: the named ones, else those with usual names."""
     named = _named_in(examples, named)
     by_role: dict[str, str] = {}
     names_text = named["tokens"] is None and {named["text"], named["entities"]} & examples.columns.keys()
@@ -116,12 +116,12 @@ def columns_by_role(examples: Examples, named: Mapping[str, str | None]) -> dict
 
 
 def _are_lists(values: Sequence[Any]) -> bool:
-    """Whether some values are lists and the others nothing."""
+    """Whether some values are lists and all others are missing."""
     return any(isinstance(value, list) for value in values) and all(isinstance(value, (list, NoneType)) for value in values)
 
 
 def intent_column(examples: Examples, named: str | None) -> str:
-    """The column of the intent: the one that is named, else one with a usual name."""
+    """The column of the intent: the named one, else one with a usual name."""
     return named or guess_column(examples.columns, "intent") or "intent"
 
 
@@ -166,7 +166,7 @@ def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: E
 
 
 def _items(value: Any, examples: Examples, row: int) -> Any:
-    """The items of a cell: separated by spaces, or a list in JSON or Python, as tables made from lists have it."""
+    """The items in a cell: separated by spaces, or a JSON or Python list, as in tables made from lists."""
     if not isinstance(value, str):
         return value
     if re.match(r"""\[(['"].*['"]|-?\d+([,\s]+-?\d+)*)?\]$""", text := value.strip(), re.DOTALL):
@@ -179,7 +179,7 @@ def _items(value: Any, examples: Examples, row: int) -> Any:
 
 
 def _read_list(text: str) -> list | None:
-    """A list of literals; None for anything else, such as numpy's lists without commas, whose texts Python would join."""
+    """A list of literals; None for anything else, such as numpy's lists without commas, whose strings Python would join."""
     try:
         items = ast.literal_eval(text)
         strings = sum(token.type == tokenize.STRING for token in tokenize.generate_tokens(io.StringIO(text).readline))
@@ -207,8 +207,8 @@ def _intent(value: Any, names: Sequence[str] | None, examples: Examples, row: in
 def _split_texts(
     examples: Examples, by_role: Mapping[str, str], columns: dict[str, Any], to_predict: bool, cut: str | None
 ) -> Remarks:
-    """Fill in words, their places and, from the entities, their tags; words are cut at the ends of entities, and the places of
-    the whole ones kept.
+    """Fill in words, their places and, from the entities, their tags. Words are cut at the ends of entities; the places of
+    whole words are kept.
     """
     columns |= {"tokens": [], "places": [], "text": []} | ({} if to_predict else {"tags": [], WHOLE: []})
     inside_words: list[str] = []  # entities that begin or end inside a word
@@ -269,7 +269,7 @@ def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
             what = f"the entity {entity!r} says {entity['text']!r}, but its text there is {covered!r}"
             raise DataError(what, where=where, hint="start and end count characters; an emoji is one or more of them")
         entities.append((start, end, label))
-    entities = sorted({*entities})  # one that is given twice is one
+    entities = sorted({*entities})  # duplicates count once
     for before, after in pairwise(entities):
         if after[0] < before[1]:
             what = f"the entities {list(before)} and {list(after)} overlap; a word has only one tag"
@@ -278,7 +278,7 @@ def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
 
 
 def _parts(entity: Mapping[str, Any]) -> list[Any]:
-    """Start, end and label of an object as the project, doccano or Label Studio writes them."""
+    """Start, end and label of an object, as bertkit, doccano or Label Studio writes them."""
     labels = entity.get("labels")
     only = labels[0] if isinstance(labels, list) and len(labels) == 1 else None
     return [
@@ -294,7 +294,7 @@ def with_tags(examples: Examples, tags: Sequence[list[str]]) -> Examples:
 
 
 def usual_cut(examples: Examples) -> str | None:
-    """How plain text is cut into the words of these sentences: "jieba" where Chinese words have several characters."""
+    """How to split plain text into words like those of these sentences: "jieba" if Chinese words have several characters."""
     if "places" in examples.columns:  # plain text, already cut
         return None
     chinese = Counter(len(word) > 1 for words in examples.columns["tokens"] for word in words if _CHINESE_WORD.fullmatch(word))

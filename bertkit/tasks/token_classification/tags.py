@@ -1,11 +1,11 @@
-"""Chunk tags: the scheme that they follow, the spans that they encode, and the best legal path through a sentence.
+"""Chunk tags: the scheme they follow, the spans they encode, and the best legal path through a sentence.
 
 A tag is "O", outside all chunks, or a prefix, "-" and the chunk's type: "B-PER". Prefixes are B begin, I inside, E end, S
 single; BMES writes M for I, BILOU writes L for E and U for S. A bare prefix has the type "". Schemes: iob2, every chunk begins
 with B; iob1, only one right after another of its type does, others with I (Ramshaw and Marcus, 1995); iobes, chunks begin with
 B and end with E, those of one token are S.
 
-Letters: B sentences, R tokens in all, C labels.
+Dimensions: B sentences, R tokens in all, C labels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEMES = ("iob2", "iob1", "iobes")
 Span = tuple[int, int, str]  # first token, the one after the last, type
 
 _TAG = re.compile(r"O|([BIEOSMLU])(?:-(.*))?", re.DOTALL)
-# Other forms of chunk tags, each as B-PER: B_PER; PER-B; and PER alone, of which each run is a chunk.
+# Other forms of chunk tags, for B-PER: B_PER; PER-B; and just PER, where each run of equal tags is a chunk.
 _FORMS = (
     (re.compile(r"([BIESMLU])_(.+)", re.DOTALL), r"\1-\2"),
     (re.compile(r"(.+)[-_]([BIESMLU])", re.DOTALL), r"\2-\1"),
@@ -83,9 +83,9 @@ def _check(scheme: str) -> None:
 
 
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> str | None:
-    """The scheme with the fewest illegal tags, the first of SCHEMES among equals; None if any tag is no chunk tag.
+    """The scheme with the fewest illegal tags, on ties the first of SCHEMES; None if any tag is not a chunk tag.
 
-    So a few errors in real data do not decide, and data with I but no B is iob1.
+    A few errors in real data therefore do not matter, and data with I but no B is iob1.
     """
     pairs = _pairs(sentences)
     if any(_parse(tag) is None for pair in pairs for tag in pair):
@@ -94,9 +94,9 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> str | None:
 
 
 def as_chunk_tags(sentences: Sequence[Sequence[str]], types: Collection[str] = ()) -> tuple[list[list[str]], str | None]:
-    """Tags in another form than B-PER in this one, and a note that says so; tags that are in no form, or mixed, are kept.
+    """Convert tags in another form to that of B-PER, with a note; tags in no known form, or in mixed forms, are unchanged.
 
-    Without O, as parts of speech are, they are kept too, unless they are of these types alone.
+    Tags without O, such as parts of speech, are unchanged too, unless they only have these types.
     """
     kept = [list(tags) for tags in sentences]
     others = {tag for tags in sentences for tag in tags} - {"O"}
@@ -114,7 +114,7 @@ def as_chunk_tags(sentences: Sequence[Sequence[str]], types: Collection[str] = (
 
 
 def scheme_of(labels: Sequence[str]) -> str | None:
-    """The scheme that a model's labels allow, without data; None if any is no chunk tag, or there are none."""
+    """The scheme that fits a model's labels, without data; None if any is not a chunk tag, or there are none."""
     if not labels or any(_parse(label) is None for label in labels):
         return None
     prefixes = {label.partition("-")[0] for label in labels}
@@ -124,7 +124,7 @@ def scheme_of(labels: Sequence[str]) -> str | None:
 
 
 def count_illegal(sentences: Iterable[Sequence[str]], scheme: str) -> int:
-    """How many tags may not follow the one before them, or begin a sentence, and how many may not end one."""
+    """The number of tags that may not follow the tag before them, begin a sentence or end it."""
     _check(scheme)
     return _count(_pairs(sentences), scheme)
 
@@ -200,7 +200,7 @@ def kind_of(tag: str) -> str:
 
 
 def respell(sentences: Sequence[Sequence[str]], labels: Sequence[str]) -> list[list[str]]:
-    """The tags in the letters of `labels`, maybe those of BMES or BILOU; a tag without a label is kept."""
+    """The tags in the letters of `labels`, which may be those of BMES or BILOU; a tag without a label is unchanged."""
     own = {canonical(label): label for label in labels if _parse(label) is not None}
     known = {tag: tag if tag in labels else own.get(canonical(tag), tag) for tag in {t for tags in sentences for t in tags}}
     return [[known[tag] for tag in tags] for tags in sentences]
@@ -252,7 +252,7 @@ def _find_paths(
     end: NDArray[np.float64],
     path: NDArray[np.int64],
 ) -> None:
-    """Write the best paths of some sentences, the longest first, into `path`: one step in time for all of them."""
+    """Write the best paths of some sentences, the longest first, into `path`, one time step at once for all of them."""
     alive = np.searchsorted(-lengths, -np.arange(lengths[0]))  # how many sentences have a token at each time
     best = start + scores[begins]  # (B, C): of the paths that end in each label
     pointers = []

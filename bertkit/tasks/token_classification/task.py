@@ -61,10 +61,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassificationTask(ClassLossTask, LayersTask):
-    """scheme: of the tags; None if they are not chunk tags. intents: in the order of the model's outputs. conllu_column: that
-    of CoNLL-U which the tags were learned from, if they were.
+    """scheme: of the tags; None if they are not chunk tags. intents: in the order of the model's outputs. conllu_column: the
+    CoNLL-U column that the tags were learned from, if any.
 
-    A prediction's value is the list of a sentence's tags, its probabilities are theirs; details: the intent, with `intent`.
+    A prediction's value is the list of a sentence's tags, with their probabilities; details: the intent, with `intent`.
     """
 
     family: ClassVar[str] = "token-classification"
@@ -157,7 +157,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         if self.recipe.head == "crf" and self.recipe.constrained and self.scheme is not None:
             import torch
 
-            # A window may begin and end within a chunk; `decode` checks the ends of sentences.
+            # A window may begin and end inside a chunk; `decode` checks the ends of sentences.
             edge, follow = torch.ones(config.num_labels, dtype=torch.bool), transitions(self.labels, self.scheme)[1]
             legal = (edge, torch.from_numpy(follow), edge)
         return BertForTokenClassification(
@@ -221,7 +221,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return whole_words(examples, self.labels, self.scheme)
 
     def _targets(self, examples: Examples) -> tuple[NDArray[np.int64], list[Count]]:
-        """The output number of each word's tag, over all sentences, IGNORED for a tag without an output; and counts."""
+        """The output number of each word's tag over all sentences, IGNORED for tags without an output; and counts to report."""
         tags: Sequence[list[str]] = examples.columns["tags"]
         counts = []
         if self.scheme is not None and (illegal := count_illegal(tags, self.scheme)):
@@ -243,9 +243,9 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
     def decode(
         self, outputs: Logits, features: Features, examples: Examples, others: Sequence[Logits] = ()
     ) -> list[Prediction]:
-        """For each sentence a tag and a probability per word; with `intent` its intent too.
+        """For each sentence, a tag and a probability per word; with `intent`, also its intent.
 
-        A CRF's best sequence is that of one model alone.
+        A CRF's best sequence is used only for a single model.
         """
         if others:
             models, names = [outputs, *others], [name for name in outputs if name != "path"]
@@ -276,7 +276,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return cut_again(found, examples, self.labels, self.scheme)
 
     def _log_probabilities(self, outputs: Logits) -> NDArray[np.float64]:
-        """(words, C) of each tag, over all sentences."""
+        """(words, C): of each tag, over all sentences."""
         skip = 1 if self.intents else 0
         logits = [np.zeros((0, len(self.labels))), *(rows[skip:] for rows in outputs.get("logits", ()))]
         return log_softmax(np.concatenate(logits))
@@ -296,7 +296,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return [Tagged(tags, intent) for tags, intent in zip(examples.columns["tags"], intents, strict=True)]
 
     def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:
-        """Metrics of the recipe, over words, come first; then what `tag_scorer` scores."""
+        """The recipe's metrics, over words, come first; then the scores of `tag_scorer`."""
         intents: Intents | None = None
         if self.intents:
             intents = [prediction.details["intent"] for prediction in predictions], [tagged.intent for tagged in truth]
@@ -309,7 +309,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return lambda rows: measured(metrics, *(side.take(rows).values for side in words)) | of_tags(rows)
 
     def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
-        """The most frequent tag, and each word's most frequent one, with the most frequent intent; without, a linear probe."""
+        """The most frequent tag, and each word's, with the most frequent intent; without intents, also a linear probe."""
         intent = {"intent": most_frequent(train.columns["intent"])} if self.intents else {}
         train, whole = self._whole(train), self._whole(examples)
         found = baseline_tags(train, whole, None if self.intents else model)
@@ -339,12 +339,12 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
     def confidences(
         self, predictions: Sequence[Prediction], truth: Sequence[Any]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Of each word's tag."""
+        """The confidence in each word's tag."""
         predicted, references = (np.array([*chain.from_iterable(rows)]) for rows in self._tags(predictions, truth))
         return np.concatenate([prediction.probabilities for prediction in predictions]), predicted == references
 
     def classes_of(self, examples: Examples) -> Sequence[Collection[str]]:
-        """The types of a sentence's chunks; without a scheme its tags."""
+        """The types of a sentence's chunks, or without a scheme its tags."""
         if self.scheme is None:
             return super().classes_of(examples)
         return [{kind for _, _, kind in spans_of(tags)} for tags in examples.columns["tags"]]
@@ -353,7 +353,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return warn_of_label_order(*number_all(self.labels, *self._tags(predictions, truth)), self.labels)
 
     def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
-        """Each type of chunk; where there is no scheme each tag, and confusions."""
+        """Scores of each type of chunk; without a scheme, of each tag, and confusions."""
         if self.scheme is not None:
             by_type = describe_types(*self._tags(predictions, truth))
             return [by_type] if by_type.rows else []

@@ -1,7 +1,7 @@
-"""Words that the end of an annotated entity cuts: the model reads them whole, as in text whose entities nobody knows.
+"""Words that are cut by the end of an annotated entity: the model reads them whole, as in text without annotations.
 
-So training and evaluation see what prediction sees, while scores compare with the entities as they were annotated: one that
-begins or ends inside a word counts as missed.
+So training and evaluation see the same words as prediction, while scores use the entities as annotated: one that begins or ends
+inside a word counts as missed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ WHOLE = "whole"  # the column of the places of words before entities cut them
 
 
 def whole_words(examples: Examples, labels: Sequence[str], scheme: str | None) -> Examples:
-    """The rows with whole words, each with its first part's tag; the same rows where entities cut no words.
+    """The rows with whole words, each with its first part's tag; rows where entities cut no words are unchanged.
 
-    labels, scheme: of the task. An entity that begins inside a word begins with the next one.
+    labels, scheme: of the task. An entity that begins inside a word is moved to begin at the next one.
     """
     if WHOLE not in examples.columns:
         return examples
@@ -43,7 +43,7 @@ def whole_words(examples: Examples, labels: Sequence[str], scheme: str | None) -
 def cut_again(
     predictions: Sequence[Prediction], examples: Examples, labels: Sequence[str], scheme: str | None
 ) -> list[Prediction]:
-    """Predictions for whole words as those for the words of `examples`, which entities may have cut."""
+    """Convert predictions for whole words to the words of `examples`, which entities may have cut."""
     if WHOLE not in examples.columns:
         return [*predictions]
     rows = zip(predictions, examples.columns["places"], examples.columns[WHOLE], strict=True)

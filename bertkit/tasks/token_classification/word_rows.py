@@ -1,4 +1,4 @@
-"""Tables with a word per row, grouped into sentences by the column that tells them apart."""
+"""Tables with one word per row, grouped into sentences by a column that distinguishes these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bertkit.readers.columns import guess_column
 
 
 def gather_blocks(blocks: Iterator[Examples], named: Mapping[str, str | None]) -> Iterator[Examples]:
-    """As `gather_words`, block by block; a table of words is one block, as its sentences may go on in the next one."""
+    """Like `gather_words`, block by block; a table of words is one block, because sentences may continue in the next block."""
     for block in blocks:
         if _columns_of_words(block, named) is None:
             yield block
@@ -22,7 +22,7 @@ def gather_blocks(blocks: Iterator[Examples], named: Mapping[str, str | None]) -
 
 
 def _columns_of_words(rows: Examples, named: Mapping[str, str | None]) -> tuple[str, str] | None:
-    """The columns of the sentence and the word of a table of words; None where there are none."""
+    """The sentence and word columns of a table of words; None if it is not one."""
     sentence = guess_column(rows.columns, "sentence")
     words = named["tokens"] or guess_column(rows.columns, "tokens")
     if sentence is None or words is None or sentence in named.values() or words not in rows.columns:
@@ -33,10 +33,10 @@ def _columns_of_words(rows: Examples, named: Mapping[str, str | None]) -> tuple[
 
 
 def gather_words(rows: Examples, named: Mapping[str, str | None]) -> Examples:
-    """The rows of a table as sentences if each is a word of one, else as they are.
+    """The rows of a table grouped into sentences if each row is a word; otherwise unchanged.
 
-    A column with a usual name, such as `Sentence #` or sentence_id, tells sentences apart: a cell that is filled and differs
-    from the last filled one begins the next. Every other column then holds the list of its cells. named: the columns that the
+    A column with a usual name, such as `Sentence #` or sentence_id, distinguishes sentences: a filled cell that differs from
+    the last filled one begins a new sentence. Every other column then holds lists of its cells. named: the columns that the
     user names for tokens and tags. Raises DataError for a row without a word.
     """
     if (found := _columns_of_words(rows, named)) is None:
@@ -49,10 +49,10 @@ def gather_words(rows: Examples, named: Mapping[str, str | None]) -> Examples:
         if not row or (filled and value != last):
             begins.append(row)
         last = value if filled else last
-    if len(begins) == len(rows):  # sentences of one word, or no table of words
+    if len(begins) == len(rows):  # sentences of one word, or not a table of words
         return rows
     if (bad := next((row for row, word in enumerate(cells) if not word), None)) is not None:
-        hint = "correct or remove the row"  # without it the sentence would be another one
+        hint = "correct or remove the row"  # skipping it would change the sentence
         raise DataError(f"column {words!r} is empty; expected a word", where=rows.where(bad), hint=hint)
     spans = [*pairwise([*begins, len(rows)])]
     columns: dict[str, Sequence[Any]] = {}
