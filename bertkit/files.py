@@ -349,7 +349,7 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False) -> Iterato
             try:
                 fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
-                what = f"another process is writing this {kind} at the moment"
+                what = f"another process is currently writing this {kind}"
                 raise UsageError(what, where=str(folder), hint=f"wait for it, or {_OTHER_FOLDER}") from None
         yield
     finally:

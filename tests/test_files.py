@@ -149,7 +149,7 @@ def test_two_commands_cannot_write_into_one_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with OutputFolder.prepare(folder, RUN).open():
         error = refused(folder, RUN)
-        assert (error.where, "another process is writing this run" in error.what) == (str(folder), True)
+        assert (error.where, "another process is currently writing this run" in error.what) == (str(folder), True)
         with pytest.raises(UsageError):  # before any work
             OutputFolder.prepare(folder, RUN)
     with OutputFolder.prepare(folder, RUN).open():  # the first one has ended

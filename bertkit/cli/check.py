@@ -194,7 +194,7 @@ def _check_data(
     except (MachineError, ModelError) as error:
         if not of_run:
             raise
-        progress.warn(f"the run's own weights are taken, which have learned from these rows: {error}")
+        progress.warn(f"using the run's own weights, which were trained on these rows: {error}")
         model, pretrained = target, open_pretrained(target)
     checked = check_data(opened, splits, pretrained)
     report = checked.report(target)

@@ -24,7 +24,7 @@ def report(
     recipe: RecipeOfRuns = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
 ) -> None:
-    """Write all that is known about runs to one HTML file: scores, curves, classes, slices, worst errors, data and settings.
+    """Write everything known about runs to one HTML file: scores, curves, classes, slices, worst errors, data and settings.
 
     The file is self-contained, has no scripts, and shows the same numbers as eval, compare and check. For pre-training it
     shows losses by phase, filled masks, and perplexity by source.

@@ -16,7 +16,7 @@ tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 @tokenizer.callback()
 def _group() -> None:
-    """Learn the vocabulary of a tokenizer, or extend that of a model."""
+    """Learn a tokenizer's vocabulary, or extend a model's."""
 
 
 Text = Annotated[
@@ -87,9 +87,9 @@ def extend(
 ) -> None:
     """Give a model tokens for the words of your text that its tokenizer splits or does not know, the most frequent first.
 
-    Its own tokens keep their numbers and weights; a new one begins as the mean of the pieces that it was split into. Chinese,
-    which BERT reads character by character, gets the characters that were unknown. The folder has the whole model: build a
-    corpus with it as --tokenizer, and pre-train with it as --model.
+    Existing tokens keep their numbers and weights; a new token starts as the mean of the pieces it was split into. For Chinese,
+    which BERT reads character by character, the unknown characters are added. The folder holds the whole model: build a corpus
+    with it as --tokenizer, and pre-train with it as --model.
 
     [bold]bertkit tokenizer extend bert-base-uncased text/ --add 1000 --output-dir models/extended[/]
 
@@ -124,10 +124,10 @@ def extend(
     rows = [
         ["tokens", pretrained.tokenizer.vocab_size, tokenizer.vocab_size],
         ["pieces per word", *(fit.pieces_per_word for fit in fits)],
-        ["[UNK], of 10,000 pieces", *(10_000 * fit.unknown for fit in fits)],
+        ["[UNK] per 10,000 pieces", *(10_000 * fit.unknown for fit in fits)],
     ]
     progress.table(str(output_dir), ["on this text", "before", "after"], rows)
     if len(words) < add:
-        progress.warn(f"only {plural(len(words), 'word')} to add occurred {min_frequency} times or more; --add is {add}")
+        progress.warn(f"only {plural(len(words), 'word')} to add, found {min_frequency} times or more; --add is {add}")
     progress.note(f"added {listed(words, 8)}")
     progress.note(f"next: bertkit corpus build TEXT... --tokenizer {output_dir} --output-dir ...")

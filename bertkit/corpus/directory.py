@@ -140,7 +140,7 @@ def _begun(building: Path) -> dict[str, Any] | None:
 def _state_of(building: Path) -> str:
     """How far a build is, in words."""
     if (building / DECIDED).is_dir():
-        return "its documents are compared, and its shards are being written"
+        return "its text is read and deduplicated, and its shards are being written"
     return f"{plural(len(parts_in(building)), 'part')} of its text finished so far"
 
 

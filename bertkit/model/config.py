@@ -179,7 +179,7 @@ class BertConfig:
             known["id2label"] = names = _label_names(id2label, where)
             if count is not None and count != len(names):
                 what = f"num_labels is {count!r}, but id2label names {len(names)} labels"
-                raise ModelError(what, where=where, hint="take one of the two out")
+                raise ModelError(what, where=where, hint="remove one of the two")
         elif isinstance(count := count or values.get("_num_labels"), int):
             known["id2label"] = {i: f"LABEL_{i}" for i in range(count)}
         derived = own | {"label2id", "num_labels", "_num_labels"}
@@ -201,7 +201,7 @@ class BertConfig:
         if not isinstance(values, dict):
             raise ModelError("the configuration is not a JSON object", where=str(path))
         if "hidden_size" not in values and values.get("model_type") in ("bert", None):
-            raise ModelError("the configuration lacks hidden_size; expected that of a BERT model", where=str(path))
+            raise ModelError("the configuration lacks hidden_size; expected the configuration of a BERT model", where=str(path))
         return cls.from_dict(values, where=str(path))
 
     def to_dict(self) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _minilm() -> Path:
     weights = Path(spec.origin).parent / "model" / "model.safetensors"
     sha256 = sha256_of(weights) if weights.is_file() else "no file"
     if sha256 != MINILM_SHA256:
-        what = f"the minilm weights are not those published: sha256 {sha256}, expected {MINILM_SHA256}"
+        what = f"the minilm weights differ from the published ones: sha256 {sha256}, expected {MINILM_SHA256}"
         raise ModelError(what, where=str(weights), hint=MINILM_COMMAND + " --force-reinstall")
     return weights.parent
 
@@ -324,7 +324,7 @@ def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Pat
     parts = [f"{word} {listed(names)}" for word, names in (("they lack", missing), ("they also hold", surplus)) if names]
     expected, actual = num_layers(own), num_layers(state)
     layers = f"the configuration has {plural(expected, 'layer')}, the weights have {actual}"
-    what = layers if expected != actual else "the weights are not those of this encoder"
+    what = layers if expected != actual else "the weights do not fit this encoder"
     raise ModelError("; ".join([what, *parts]), where=str(folder), hint="take config.json and the weights from the same model")
 
 

@@ -79,7 +79,7 @@ def _check_data(scale: Scale, data: Path | None) -> None:
     if data is not None and not reads:
         raise UsageError(f"--data is given, but --scale {scale.name} reads no folder", hint="leave it out")
     if data is not None and not data.is_dir():
-        raise UsageError("--data is not a folder", where=str(data), hint="expected a folder with one for each data set")
+        raise UsageError("--data is not a folder", where=str(data), hint="expected a folder with a subfolder for each data set")
 
 
 def _check_files(runs: Sequence[Run], data: Path) -> None:
@@ -102,7 +102,7 @@ def _plan(table: PaperTable, runs: Sequence[Run], others: Sequence[Run]) -> Repo
         rows.append([step, own[0].words[0], len(own), shared, len(own) - len(left), len(left), hours, disk])
     totals = [sum(column) for column in list(zip(*rows, strict=True))[2:]]
     columns = ["step", "command", "runs", "shared", "done", "to do", "hours", "GB"]
-    told = f"{plural(len(runs), 'run')}; hours of one process, as expected; shared: with other tables of this scale"
+    told = f"{plural(len(runs), 'run')}; expected hours of one process; shared: runs that other tables of this scale use too"
     title = f"{table.title}, --scale {table.scale.name}"
     return Report(
         [Table(title, columns, [*rows, ["all", "", *totals]]), Finding("note", told), Finding("note", table.scale.note)]

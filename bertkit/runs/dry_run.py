@@ -55,7 +55,7 @@ def measure(
         "parameters": parameters,
         "peak memory, MiB": round(memory),
         "steps": steps,
-        "tokens a second": round(tokens_per_second),
+        "tokens per second": round(tokens_per_second),
         "training, seconds": round(tokens / tokens_per_second),
     }
     progress.table("dry run: nothing was written", list(measured), [list(measured.values())])

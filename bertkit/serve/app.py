@@ -209,7 +209,7 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
     async def counted() -> Response:
         return PlainTextResponse(metrics.text(te_queue_size=batcher.queue_size), media_type="text/plain; version=0.0.4")
 
-    @app.get("/health", summary="200 while the models can be asked.")
+    @app.get("/health", summary="200 while the models accept requests.")
     async def health() -> Response:
         return Response() if batcher.is_alive else _error_response(Refusal(503, "a model thread has ended", "Unhealthy"))
 

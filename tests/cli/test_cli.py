@@ -254,7 +254,11 @@ def test_a_dry_run_measures_and_writes_nothing(tiny_model_dir: Path, tmp_path: P
     measured = finetune_run(recipe, **given, dry_run=True)
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tiny_model_dir)
     assert measured["parameters"] == sum(p.numel() for p in theirs.parameters())
-    assert (measured["steps"], 50 < measured["peak memory, MiB"] < 20_000, measured["tokens a second"] > 0) == (25, True, True)
+    assert (measured["steps"], 50 < measured["peak memory, MiB"] < 20_000, measured["tokens per second"] > 0) == (
+        25,
+        True,
+        True,
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["good.csv"]
 
 

@@ -39,7 +39,7 @@ def test_the_most_frequent_words_that_are_split_follow_the_tokens_that_were_ther
     assert (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").splitlines() == [*VOCABULARY, *NEW]
     assert Tokenizer.load(tmp_path / "out").vocab == {token: number for number, token in enumerate([*VOCABULARY, *NEW])}
     assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == len(VOCABULARY) + len(NEW)
-    assert "only 6 words to add occurred 3 times or more; --add is 1000" in " ".join(ran.err.split())
+    assert "only 6 words to add, found 3 times or more; --add is 1000" in " ".join(ran.err.split())
     once = extend(model, "--min-frequency", "3", "--add", "2", "--overwrite")
     assert once.code == 0
     assert (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").splitlines() == [*VOCABULARY, *NEW[:2]]
@@ -136,7 +136,7 @@ def test_how_the_text_is_split_is_measured_before_and_after(
         ids = AutoTokenizer.from_pretrained(folder)(TEXT, add_special_tokens=False)["input_ids"]
         fit = Fit(len(ids) / counts.total(), ids.count(VOCABULARY.index("[UNK]")) / len(ids))
         assert Fit.of(Tokenizer.load(folder), counts) == pytest.approx(fit)
-        for row, value in (("pieces per word", fit.pieces_per_word), ("[UNK], of 10,000 pieces", 1e4 * fit.unknown)):
+        for row, value in (("pieces per word", fit.pieces_per_word), ("[UNK] per 10,000 pieces", 1e4 * fit.unknown)):
             (line,) = [line for line in ran.err.splitlines() if row in line]
             assert float(line.replace("\u2502", " ").split()[-2:][column]) == pytest.approx(value, abs=1e-4)
     assert fit.unknown == 0

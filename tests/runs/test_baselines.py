@@ -315,5 +315,5 @@ def test_check_of_a_run_probes_the_model_that_it_began_with(
     base.rename(tmp_path / "gone")
     ran = run_bertkit("check", "run")
     assert (ran.code, probed) == (0, [base, tmp_path / "run"]), ran.err
-    assert "the run's own weights are taken, which have learned from these rows: " in ran.err
+    assert "using the run's own weights, which were trained on these rows: " in ran.err
     assert run_bertkit("check", "run", "-m", "base").code == 5

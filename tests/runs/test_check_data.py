@@ -700,7 +700,7 @@ def test_examples_are_shown_and_three_steps_timed(
     size = sum(weight.size for weight in load_file(model / "model.safetensors").values())
     assert measured["parameters"] == size + 6 * 32 + 6, "with a head for six labels"
     assert measured["steps"] == 100, "800 rows in batches of 32, four times"
-    assert (measured["tokens a second"] > 0, steps) == (True, [3])
+    assert (measured["tokens per second"] > 0, steps) == (True, [3])
     shown = [line for line in ran.err.splitlines() if line.startswith("  [CLS]")]
     assert (len(shown), shown[0].startswith("  [CLS][sales] what d ##o ##e ##s the ")) == (2, True)
     assert files_of(tmp_path) == before

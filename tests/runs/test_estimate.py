@@ -66,7 +66,7 @@ def test_what_the_optimizer_holds_is_counted_to_the_byte(optimizer: str, precisi
     assert parts[f"weights in {precision}"] == weights
     assert parts["float32 masters"] == (masters if precision == "bf16" else 0)
     assert masters == (2 if precision == "bf16" else 1) * weights
-    assert parts["moments of the optimizer"] == size(*(each for of in real.moments.values() for each in of.values()))
+    assert parts["optimizer moments"] == size(*(each for of in real.moments.values() for each in of.values()))
     assert parts["gradients, summed in float32"] == size(*real.shared.sums) == masters
 
 
@@ -93,7 +93,7 @@ def test_activations_are_what_autograd_saves(precision: str) -> None:
     of_scores = size(*(each for each in saved if each.dim() == 4 and len(each) == 32))  # (B, A, Tq, Tk)
     assert parts[SCORES] == of_scores > 0
     decoder = module.cls.predictions.decoder
-    assert parts["gradient of the vocabulary"] == size(decoder.weight) + size(decoder.bias)
+    assert parts["vocabulary gradient"] == size(decoder.weight) + size(decoder.bias)
     assert outputs.loss_sums.keys() == {"mlm", "nsp"}
 
 
@@ -101,7 +101,7 @@ def test_activations_are_what_autograd_saves(precision: str) -> None:
 def test_the_most_memory_of_a_step_is_what_torchs_profiler_sees(precision: str, checkpointing: bool) -> None:
     """Within 8%: a CPU holds the random bits of dropout beside their mask, and its kernels differ a little."""
     batch, config = batch_of(32, 32, 5), settings(precision=precision, activation_checkpointing=checkpointing)
-    names = ("activations", SCORES, "gradient of the vocabulary", "scores of a chunk, gradients on their way")
+    names = ("activations", SCORES, "vocabulary gradient", "scores of a chunk, intermediate gradients")
     estimated = sum(size for name, size in parts_of(batch, config).items() if name in names)
 
     module = BertForPreTraining(CONFIG)
@@ -119,7 +119,7 @@ def test_more_tokens_at_once_take_more_activations_and_nothing_else() -> None:
     few, many = (parts_of(batch_of(count, 32, 5), settings(), processes=2) for count in (16, 64))
     assert many["activations"] == pytest.approx(4 * few["activations"], rel=0.05)
     differ = {name for name in few if few[name] != many[name]}
-    assert differ == {"activations", SCORES, "scores of a chunk, gradients on their way"}
+    assert differ == {"activations", SCORES, "scores of a chunk, intermediate gradients"}
     checkpointed = parts_of(batch_of(64, 32, 5), settings(activation_checkpointing=True), processes=2)
     assert checkpointed["activations"] < many["activations"] / 4
 
@@ -147,8 +147,8 @@ def test_hours_are_six_operations_a_weight_and_token_at_shares_of_the_published_
     batch = batch_of(8, 128, 20, model.vocab_size)
     values = estimated(settings(), Gpus(2, "h100"), 1000, batch, model)
     encoder = 12 * (4 * 768**2 + 2 * 768 * 3072)
-    assert values["tokens a step"] == 2 * 2 * 8 * 128
-    operations = 6 * encoder * 1000 * values["tokens a step"]
+    assert values["tokens per step"] == 2 * 2 * 8 * 128
+    operations = 6 * encoder * 1000 * values["tokens per step"]
     most, least = values["hours"][1] * UTILIZATION[0], values["hours"][0] * UTILIZATION[1]
     assert most == pytest.approx(least), "hours of one GPU at its whole rate"
     assert 1.0 < 2 * least * 3600 * 989e12 / operations < 1.3
@@ -193,8 +193,8 @@ def dry(run_bertkit, make_model_dir, tmp_path: Path):
 
 def test_the_command_says_what_each_part_takes_and_that_nobody_measured_it(dry) -> None:
     said = dry("--gpus", 8, "--gpu-type", "h100")
-    words = ("unmeasured estimate", "989 TFLOP/s", "weights in bf16", "float32 masters", "moments", "activations", "together")
-    assert [word for word in (*words, "20% to 50%", "not measured", "a checkpoint, GB") if word not in said] == []
+    words = ("unmeasured estimate", "989 TFLOP/s", "weights in bf16", "float32 masters", "moments", "activations", "total")
+    assert [word for word in (*words, "20% to 50%", "not measured", "checkpoint, GB") if word not in said] == []
     assert "error" not in said
     assert "leaves some of 32 GPUs without a sequence" in dry("--gpus", 32, "--gpu-type", "h100")
 
@@ -202,7 +202,7 @@ def test_the_command_says_what_each_part_takes_and_that_nobody_measured_it(dry) 
 def test_a_dry_run_without_gpus_times_steps_of_this_machine(dry) -> None:
     said = dry("--precision", "fp32")
     assert "dry run: nothing was written" in said
-    assert "tokens a second" in said
+    assert "tokens per second" in said
 
 
 def test_what_does_not_fit_says_what_to_do(dry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_what_cannot_be_estimated_is_one_line(options: tuple[Any, ...], words: t
 
 
 def test_the_phase_that_takes_most_memory_counts() -> None:
-    """That with more tokens at once: attention's scores do not count."""
+    """That with more tokens at once: attention scores do not count."""
     build, config, gpus = partial(BertForPreTraining, CONFIG), settings(), Gpus(1, "h100")
     short, long = Phase(9, [[batch_of(32, 16, 5)]]), Phase(1, [[batch_of(16, 64, 20)]])
     alone = [estimate(build, [each], config, gpus, steps=10, averaging=False)["memory"] for each in (short, long)]

@@ -382,7 +382,7 @@ def test_a_tagger_of_chinese_words_cuts_text_into_words(
     train(run_bertkit, tiny_chinese_dir, "x.conll")
     (row,) = (json.loads(line) for line in run_bertkit("predict", "run", stdin=CHINESE.encode()).out.splitlines())
     assert (row["text"], row["tokens"]) == (CHINESE, words)
-    assert "cuts by jieba" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "finds with jieba" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     (basic,) = run_bertkit("predict", "run", "--words", "basic", stdin=CHINESE.encode()).out.splitlines()
     assert json.loads(basic)["tokens"] == [*CHINESE]
     monkeypatch.setitem(sys.modules, "jieba", None)  # as if it were not installed

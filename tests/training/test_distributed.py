@@ -244,7 +244,7 @@ def test_processes_that_differ_end_before_the_first_step(
     said = " ".join(failed.stderr.split())
     words = ["rows_sha256", "the same command, model and data"]
     if differing == "checkpoint":
-        words = ["the checkpoint to resume from is None, and 'checkpoint-4' in the first", "all machines share"]
+        words = ["the checkpoint to resume from is None, but 'checkpoint-4' in process 0", "all machines share"]
     assert [word for word in (*words, "process 1 of 2") if word not in said] == [], said
     assert not (tmp_path / "1" / "run").exists(), "nothing is begun"
 

@@ -233,7 +233,7 @@ python -m pip install onnxruntime numpy tokenizers
 python predict.py rows.jsonl > predictions.jsonl
 ```
 
-The first lines of `predict.py` say what a row is and what it leaves out.
+The first lines of `predict.py` describe the rows that it reads, and what it does not support.
 """
 _INT8 = """`onnx/model_quantized.onnx` has weights of 8 bits (`predict.py --int8`){forced}. Compared with the model in float32:
 

@@ -1,13 +1,13 @@
-"""Predict with the ONNX model of this folder. Needs onnxruntime, numpy and tokenizers alone.
+"""Predict with the ONNX model in this folder. Needs only onnxruntime, numpy and tokenizers.
 
     python predict.py rows.jsonl > predictions.jsonl
     echo "a text" | python predict.py --int8
 
-Each line is a row: a text, or JSON with the columns text and maybe text_pair; tokens, a list of words; question and context;
-or text, maybe question, and choices, a list. In Python: Model().predict({"text": "a text"}).
+Each line is a row: a text, or a JSON object with the columns of the task: text and optionally text_pair; tokens, a list of
+words; question and context; or text, choices (a list) and optionally question. In Python: Model().predict({"text": "a text"}).
 
-The decisions are those of `bertkit predict`. Not here: files of other formats, words of a text that are split at punctuation,
-answers but the best with their probabilities, entities as spans of characters.
+It predicts the same as `bertkit predict`, but does not read other file formats, does not split the words of a text at
+punctuation, gives only the best answer with its probability, and does not give entities as character spans.
 """
 
 from __future__ import annotations

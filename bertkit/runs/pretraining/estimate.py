@@ -34,7 +34,7 @@ UTILIZATION = (0.2, 0.5)  # of the published rate
 FILLED = 0.9  # the share of a GPU's memory for tensors; the rest is for CUDA, NCCL and fragmentation
 META = torch.device("meta")
 Build = Callable[[], LanguageModel]
-MOMENTS, AVERAGES, SCORES = "moments of the optimizer", "averages of the weights", "attention's scores"
+MOMENTS, AVERAGES, SCORES = "optimizer moments", "averaged weights", "attention scores"
 
 
 class Gpus(NamedTuple):
@@ -94,18 +94,18 @@ def estimate(
     low, high = (f"{share:.0%}" for share in UTILIZATION)
     told = f"an unmeasured estimate for {gpus.number} x {gpus.name} in {config.precision}"
     rate = f"{low} to {high} utilization of the {published:g} TFLOP/s in NVIDIA's data sheet"
-    progress.note(f"{told}: the hours assume {rate}, without evaluations and waiting for other GPUs")
+    progress.note(f"{told}: the hours assume {rate}, and exclude evaluations and waiting for other GPUs")
     total, most = sum(parts.values()) / 1e9, gpus.type.memory
-    sizes = {**{name: size / 1e9 for name, size in parts.items() if size}, "together": total, f"of one {gpus.name}": most}
+    sizes = {**{name: size / 1e9 for name, size in parts.items() if size}, "total": total, f"one {gpus.name} has": most}
     rows = [[name, f"{size:.2f}"] for name, size in sizes.items()]
     progress.table(f"memory per GPU, with at most {config.micro_batch_tokens} tokens at once", ["what", "GB"], rows)
     values = {
         "parameters": num_parameters,
         "steps": steps,
-        "tokens a step": round(tokens / steps),
+        "tokens per step": round(tokens / steps),
         "operations": f"{operations:.2g}",
         "hours, not measured": f"{fastest:.2g} to {slowest:.2g}",
-        "a checkpoint, GB": f"{on_disk / 1e9:.2f}",
+        "checkpoint, GB": f"{on_disk / 1e9:.2f}",
     }
     progress.table("estimate of the training; nothing was run", [*values], [[*values.values()]])
     if total > FILLED * most:
@@ -147,8 +147,8 @@ def memory(
         "gradients, summed in float32": _bytes(optimizer.masters[name] for name in optimizer.trained) if in_float32 else 0,
         "activations": kept,
         SCORES: scores,
-        "gradient of the vocabulary": _bytes(decoder),
-        "scores of a chunk, gradients on their way": live.most - scores - kept - _bytes(decoder),
+        "vocabulary gradient": _bytes(decoder),
+        "scores of a chunk, intermediate gradients": live.most - scores - kept - _bytes(decoder),
     }
 
 

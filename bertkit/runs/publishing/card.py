@@ -21,7 +21,7 @@ _CARD = """---
 # {model}, fine-tuned on {recipe}
 
 Trained by bertkit {version} on {rows} rows of {source}: {steps} steps of {batch_size}, peak learning rate {learning_rate},
-seed {seed}. The weights here are those of step {best_step}, the best by {objective}.{rounded}
+seed {seed}. These are the weights of step {best_step}, the best by {objective}.{rounded}
 
 | score | best (step {best_step}) | 95% interval | last (step {steps}) |
 |---|---|---|---|
@@ -55,7 +55,7 @@ tags:
 # BERT, pre-trained on {corpus}
 
 {origin}, by bertkit {version}: {objective}, {steps} steps of {batch_size} sequences of {lengths}, peak
-learning rate {learning_rate}, seed {seed}. The weights here are those of step {best_step}.
+learning rate {learning_rate}, seed {seed}. These are the weights of step {best_step}.
 
 {scores}```python
 from transformers import pipeline
@@ -74,8 +74,8 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 _NO_METRIC = re.compile(r"/(threshold_.*|constant_predictions|(.*_)?loss)$")
 _READ = {"head": "the beginning", "tail": "the end", "head+tail": "the beginning and the end"}
 _ROUNDED = """
-The scores are those of bf16, in which the model was trained; in fp32, as transformers opens it, they may differ in the third
-digit."""
+The scores were computed in bf16, as in training; in fp32, the precision in which transformers opens the model, they may differ
+in the third digit."""
 
 
 def _one_line(name: str) -> str:
@@ -225,4 +225,4 @@ def _limits(run: dict[str, Any], objective: str) -> Iterator[str]:
     if task.get("truncate") in _READ:
         yield f"It reads only {_READ[task['truncate']]} of a text longer than {task['max_length']} tokens."
     if task.get("labels"):
-        yield "It knows no other labels than those above."
+        yield "It knows only the labels above."

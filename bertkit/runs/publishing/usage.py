@@ -52,7 +52,7 @@ print([label for label, probability in probabilities.items() if probability >= t
 _CHUNKS = """from transformers import AutoTokenizer, pipeline
 
 folder = "path/to/this/folder"
-tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=$max_length)  # of longer texts the windows are joined
+tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=$max_length)  # longer texts are read in windows
 predict = pipeline("token-classification", model=folder, tokenizer=tokenizer, aggregation_strategy="first", stride=$overlap)
 print(predict("a text"))"""
 
@@ -146,7 +146,7 @@ def _classification(task: Mapping[str, Any]) -> tuple[str, list[str]]:
     pair, truncate = bool(task.get("text_pair")), task["truncate"]
     if truncate == "head" or pair:
         example = '{"text": "one", "text_pair": "two"}' if pair else '"a text"'
-        notes = [f"This reads the head of longer texts, `bertkit predict` reads them as in training: `--truncate {truncate}`."]
+        notes = [f"This reads only the head of long texts; `bertkit predict` reads as in training: `--truncate {truncate}`."]
         code = _LABELS if task["multi_label"] else _CLASS
         return code.replace("$example", example), notes if truncate != "head" else []
     said = _SAY_LABELS if task["multi_label"] else _SAY_NUMBER if task["regression"] else _SAY_CLASS
@@ -165,7 +165,7 @@ def _tags(task: Mapping[str, Any]) -> tuple[str, list[str]]:
         )
     if task.get("words") == "jieba":
         notes.append(
-            "Its words are Chinese words, which `bertkit predict` cuts by jieba; this takes each character for a word."
+            "It was trained on Chinese words, which `bertkit predict` finds with jieba; this treats each character as a word."
         )
     if task.get("intents"):
         notes.append(

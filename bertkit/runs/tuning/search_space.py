@@ -83,7 +83,7 @@ def read_space(searched: Sequence[str], recipe: Recipe, fixed: Collection[str]) 
     if not searched:
         space = Space({name: values for name, values in PAPER.items() if not _rival(known[name], recipe, fixed)})
     if not space:
-        raise UsageError("nothing is left to search: the options give all of the paper's grid", hint=_EXAMPLE)
+        raise UsageError("nothing is left to search: the options already set everything in the paper's grid", hint=_EXAMPLE)
     if (space.points or 0) > MOST_POINTS:
         what = f"--search gives a grid of {space.points} points, and at most {MOST_POINTS} can be tried"
         raise UsageError(what, hint="give fewer values, or a range to draw from, as learning-rate=1e-5..1e-4:log")

@@ -143,7 +143,7 @@ def tune(
     show(report_tuning(summary, output_dir))
     if lost := [trial for trial in summary["trials"] if trial["state"] == LOST]:
         never = "; ".join(_told(trial["settings"]) for trial in lost)
-        what = f"{len(lost)} of {plural(len(summary['trials']), 'trial')} were given up after {TRIES} killed attempts each"
+        what = f"{len(lost)} of {plural(len(summary['trials']), 'trial')} were abandoned after {TRIES} killed attempts each"
         progress.warn(f"{what} and have no score: {never}")
     progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
     return summary
