@@ -79,7 +79,8 @@ class Content:
         self._compression, opened = next((each for magic, each in _COMPRESSED.items() if start.startswith(magic)), ("", None))
         self._plain = opened(stored) if opened else stored
         self.start = self._read(BLOCK)  # bytes by which formats are recognized
-        if encoding is not None and not self.start.startswith(tuple(_BINARY)):
+        # A byte-order mark of UTF-8 says more than an option for all files.
+        if encoding is not None and not self.start.startswith((*_BINARY, codecs.BOM_UTF8)):
             self._plain = io.BufferedReader(Recoded(self.start, self._plain, encoding))
             self.start = self._read(BLOCK)
 

@@ -71,6 +71,13 @@ def is_run(values: Any) -> bool:
     return isinstance(values, dict) and "status" in values and all(isinstance(values.get(part), dict) for part in parts)
 
 
+def refuse_without_model(folder: Path) -> None:
+    """Raise ModelError for a run that was stopped before its first evaluation."""
+    if not (folder / "config.json").is_file():
+        hint = "wait for its first evaluation, or repeat its command"
+        raise ModelError("the run has no model yet", where=str(folder), hint=hint)
+
+
 def corpora_of(run: Mapping[str, Any]) -> dict[str, Any]:
     """The "data" entry of the corpora that a pre-training run reads; if it was continued with others, of the last ones."""
     return (run.get("continued") or [run])[-1]["data"]

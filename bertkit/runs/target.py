@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import ModelError, UsageError
+from bertkit.errors import UsageError
 from bertkit.model.config import BLOCK_KEY
 from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
 from bertkit.runs.remarks import report_remarks
-from bertkit.runs.run_file import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs
+from bertkit.runs.run_file import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs, refuse_without_model
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
@@ -68,8 +68,8 @@ def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_p
     folder = Path(name)
     run = read_run_file(folder) if folder.is_dir() else None
     refuse_folder_of_runs(folder)
-    if run is not None and not (folder / "config.json").is_file():
-        raise ModelError("the run has no model yet", where=name, hint="wait for its first evaluation, or repeat its command")
+    if run is not None:
+        refuse_without_model(folder)
     pretrained = open_pretrained(name)
     recipe = written = None
     if recipe_name is not None:

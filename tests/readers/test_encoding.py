@@ -12,7 +12,7 @@ from file_contents import content_of, refused, write
 
 from bertkit.errors import UsageError
 from bertkit.readers.content import BLOCK
-from bertkit.readers.documents import Documents, Source
+from bertkit.readers.documents import Documents, Source, look_for
 from bertkit.readers.faults import Faults
 from bertkit.readers.formats import C3, SQUAD, TAGGED, TEXTS, Format, read_file
 
@@ -129,3 +129,11 @@ def test_an_encoding_that_the_text_does_not_have_is_refused(tmp_path: Path, enco
     path = write(tmp_path / "a.csv", "text,label\ngood,1\n")
     with pytest.raises(UsageError):
         read_file(path, encoding=encoding)
+
+
+def test_a_mark_of_utf8_wins_over_the_option(tmp_path: Path) -> None:
+    """Of the files of a folder, which share one --encoding."""
+    (tmp_path / "a.txt").write_bytes("café\n".encode("utf-8-sig"))
+    (tmp_path / "b.txt").write_bytes("café\n".encode("latin-1"))
+    sources = look_for([str(tmp_path)]).sources.values()
+    assert [[each.lines for each in Documents(source, encoding="latin-1")] for source in sources] == [[["café"]]] * 2

@@ -96,7 +96,7 @@ def prepare_training(
     progress.note(
         f"{plural(len(features), 'feature')} / batch_size {config.batch_size} = "
         f"{plural(sampler.steps_per_epoch, 'step')} per epoch; "
-        f"{steps} in total; {plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, "
+        f"{steps} in total; {plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device.type}, "
         f"{precision.recorded}"
     )
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}

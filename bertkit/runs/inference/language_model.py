@@ -36,7 +36,7 @@ from bertkit.runs.evaluate import Split
 from bertkit.runs.inference.predictor import LONGEST, Predictor, Row
 from bertkit.runs.pretraining.held_out import score_language_model
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences
-from bertkit.runs.run_file import corpora_of, read_run_file, refuse_folder_of_runs
+from bertkit.runs.run_file import corpora_of, read_run_file, refuse_folder_of_runs, refuse_without_model
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import Recipe
@@ -58,6 +58,7 @@ def is_language_model(name: str) -> bool:
     folder = resolve(name)
     values = read_run_file(folder)
     if values is not None:
+        refuse_without_model(folder)
         return values["recipe"].get("family") == PRETRAINING
     return bool(set(read_config(folder).extra.get("architectures") or ()) & _HEADS)
 
@@ -104,7 +105,7 @@ class LanguageModelPredictor(Predictor):
         if self.opening.get("on_error") != "skip":
             return {}
         texts = enumerate(rows.columns["text"])
-        return {row: f"the row has no text ({rows.where(row)})" for row, text in texts if not isinstance(text, str)}
+        return {row: f"the row cannot be read ({rows.where(row)})" for row, text in texts if not isinstance(text, str)}
 
     def standard(self, examples: Examples) -> Examples:
         if "text" not in examples.columns:

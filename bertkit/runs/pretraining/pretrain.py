@@ -157,9 +157,10 @@ def pretrain(
         to_beat=to_beat,
         accelerator=accelerator,
     )
+    most = f"{'up to ' if config.rampup_batch_size else ''}{config.batch_size} sequences"
     progress.note(
-        f"{steps} steps of {config.batch_size} sequences of at most {longest} tokens; "
-        f"{plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device}, {precision.recorded}"
+        f"{steps} steps of {most} of at most {longest} tokens; "
+        f"{plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device.type}, {precision.recorded}"
     )
     if run is None:
         return try_out(training, whole)

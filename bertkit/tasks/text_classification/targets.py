@@ -15,6 +15,8 @@ from bertkit.features import Ragged
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
+from bertkit.report import Finding, Table
+from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions
 from bertkit.tasks.labels import label_ids, scores_of
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.probabilities import sigmoid, softmax
@@ -35,6 +37,7 @@ class Target(ABC):
     problem_type: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]  # of `row`
     labels: tuple[str, ...] = ()
+    is_one_class: ClassVar[bool] = False  # whether each row has exactly one of the labels
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -72,6 +75,26 @@ class Target(ABC):
     @abstractmethod
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
         """(E, ...) labels as numbers for metrics."""
+
+    def arrays(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """`as_array` of what is predicted, and of what is true."""
+        return self.as_array([prediction.value for prediction in predictions]), self.as_array(truth)
+
+    def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
+        """The predictions, decided by thresholds if there are any."""
+        return list(predictions)
+
+    def best_thresholds(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float] | None:
+        """The threshold for each label that gives the best F1 on these rows; None for targets without thresholds."""
+        return None
+
+    def too_few(self, truth: Sequence[Any]) -> list[str]:
+        """The labels with too few of these rows to tune their thresholds."""
+        return []
+
+    def tables(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
+        """What a report of these predictions shows besides scores."""
+        return [describe_classes(self.order, *self.arrays(predictions, truth))]
 
     @abstractmethod
     def from_array(self, values: NDArray[Any]) -> list[Any]:
@@ -125,6 +148,9 @@ class Number(Target):
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
         return np.array(labels, dtype=np.float64)
 
+    def tables(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
+        return []
+
     def from_array(self, values: NDArray[Any]) -> list[Any]:
         return values.tolist()
 
@@ -150,6 +176,7 @@ class OneOf(Target):
 
     problem_type: ClassVar[str] = "single_label_classification"
     columns: ClassVar[tuple[str, ...]] = ("label", "probability")
+    is_one_class: ClassVar[bool] = True
     numbered: tuple[str, ...] | None = None
     positive: str | None = None
 
@@ -174,6 +201,12 @@ class OneOf(Target):
     def as_array(self, labels: Sequence[Any]) -> NDArray[Any]:
         number = {label: number for number, label in enumerate(self.order)}
         return np.array([number[label] for label in labels])
+
+    def tables(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
+        predicted, references = self.arrays(predictions, truth)
+        confusions = describe_confusions(self.order, predicted, references)
+        probability = np.array([prediction.probability for prediction in predictions])
+        return [*super().tables(predictions, truth), confusions, describe_calibration(probability, predicted == references)]
 
     def from_array(self, values: NDArray[Any]) -> list[Any]:
         return [self.order[number] for number in values.tolist()]
@@ -272,7 +305,7 @@ class AnyOf(Target):
         }
 
     def best_thresholds(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> dict[str, float]:
-        """The threshold for each label that gives the best F1 on these rows; 1/2 for labels with too few rows."""
+        """As in `Target`; 1/2 for labels with too few rows."""
         probabilities, references = np.stack([each.probabilities for each in predictions]), self.as_array(truth)
         few = self.too_few(truth)
         return {

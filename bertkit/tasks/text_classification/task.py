@@ -21,7 +21,7 @@ from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, MEAN, Frozen, bag_of_words, most_frequent, probe
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
-from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions, warn_of_label_order
+from bertkit.tasks.class_report import warn_of_label_order
 from bertkit.tasks.labels import (
     FRESH_HEAD,
     derive_labels,
@@ -216,7 +216,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return examples.columns[COLUMN]
 
     def scorer(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Scorer:
-        predicted, references = self._arrays(predictions, truth)
+        predicted, references = self._target.arrays(predictions, truth)
         return lambda rows: measured(self.recipe.metrics, predicted[rows], references[rows])
 
     def baselines(self, train: Examples, examples: Examples, model: Frozen | None) -> dict[str, list[Prediction]]:
@@ -236,12 +236,11 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         }
 
     def tuned(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> Self:
-        if not isinstance(self._target, AnyOf):
-            return self
-        return replace(self, thresholds=self._target.best_thresholds(predictions, truth))
+        thresholds = self._target.best_thresholds(predictions, truth)
+        return self if thresholds is None else replace(self, thresholds=thresholds)
 
     def remarks_on_tuning(self, truth: Sequence[Any]) -> tuple[str, ...]:
-        if not isinstance(self._target, AnyOf) or not (few := self._target.too_few(truth)):
+        if not (few := self._target.too_few(truth)):
             return ()
         return (f"the threshold stays {HALF}, as fewer than {ENOUGH} rows have the label, or lack it: {listed(few, 12)}",)
 
@@ -249,26 +248,15 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return {f"threshold_{label}": value for label, value in (self.thresholds or {}).items()}
 
     def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
-        return self._target.decide(predictions) if isinstance(self._target, AnyOf) else list(predictions)
+        return self._target.decide(predictions)
 
     def error(self, prediction: Prediction, truth: Any) -> float:
         return self._target.error(prediction, truth)
 
-    def _arrays(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self._target.as_array([prediction.value for prediction in predictions]), self._target.as_array(truth)
-
     # --- as people and files see it ---
 
     def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
-        if isinstance(self._target, Number):
-            return []
-        predicted, references = self._arrays(predictions, truth)
-        by_class = describe_classes(self._target.order, predicted, references)
-        if isinstance(self._target, AnyOf):
-            return [by_class]
-        probability = np.array([prediction.probability for prediction in predictions])
-        confusions = describe_confusions(self._target.order, predicted, references)
-        return [by_class, confusions, describe_calibration(probability, predicted == references)]
+        return self._target.tables(predictions, truth)
 
     def confidences(
         self, predictions: Sequence[Prediction], truth: Sequence[Any]
@@ -283,9 +271,9 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return [()] * len(examples) if self.recipe.regression else super().classes_of(examples)
 
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
-        if not isinstance(self._target, OneOf):
+        if not self._target.is_one_class:
             return None
-        return warn_of_label_order(self._target.order, *self._arrays(predictions, truth), self.labels)
+        return warn_of_label_order(self._target.order, *self._target.arrays(predictions, truth), self.labels)
 
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
         texts = {name: examples.columns[name][row] for name in TEXTS if name in examples.columns}
