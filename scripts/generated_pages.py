@@ -18,7 +18,7 @@ from bertkit.cli.commands import app
 from bertkit.config import Option, PretrainConfig, TrainConfig, bare_type, options_of
 from bertkit.serve.settings import ServeConfig
 from bertkit.tasks import FAMILIES
-from bertkit.tasks.output import Layout
+from bertkit.tasks.output import OutputLayout
 
 OPTIONS, ARCHITECTURE = ROOT / "docs" / "options.md", ROOT / "docs" / "architecture.md"
 _TREE = re.compile(r"(<!-- tree -->\n).*?(<!-- /tree -->)", re.DOTALL)
@@ -59,7 +59,7 @@ def options_page() -> str:
             flags = ", ".join(f"`{option.flag}`" for option in options.values() if option not in own)
             parts += [f"Also, as in [Training](#training): {flags}.\n"]
         elif shared:
-            title, declaring = ("Server", ServeConfig) if name == "serve" else ("Output", Layout)
+            title, declaring = ("Server", ServeConfig) if name == "serve" else ("Output", OutputLayout)
             if own := [option for option in options_of(declaring).values() if name in option.used]:
                 parts += [f"### {title}\n", *_table(map(_declared, own))]
             shared = [each for each in shared if each.opts[0] not in {option.flag for option in own}]

@@ -110,14 +110,14 @@ def measure(*, force: bool) -> dict[str, Any]:
 
 def _measure_vocabulary(each: Language, origin: str, characters: int) -> dict[str, float]:
     from bertkit.corpus.directory import read_meta
-    from bertkit.corpus.texts import Texts
+    from bertkit.corpus.texts import TextSources
     from bertkit.text.tokenizer import Tokenizer
     from bertkit.text.tokenizer_extension import Fit, count_words
 
     folder = ROOT / each.folder(origin)
     text, *options = filled_in(each.text.split())
     tokenizer = Tokenizer.load(folder / "corpus")
-    texts = Texts([str(ROOT / text)], text_column=options[1] if options else "text")
+    texts = TextSources([str(ROOT / text)], text_column=options[1] if options else "text")
     fit = Fit.of(tokenizer, count_words(texts, tokenizer))
     run = json.loads((folder / "model" / "run.json").read_text(encoding="utf-8"))
     loss = run["best"]["scores"]["validation/mlm_loss"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from bertkit.cli.failures import Interrupted, speaking_for_all
+from bertkit.cli.failures import InterruptedCommand, speaking_for_all
 from bertkit.cli.local import LocalCommand
 from bertkit.errors import UsageError
 from bertkit.manifest import all_read_is_whole
@@ -49,7 +49,7 @@ def _interrupted() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        raise Interrupted from error
+        raise InterruptedCommand from error
 
 
 _SETTINGS: dict[str, Any] = {
@@ -147,7 +147,7 @@ def _chosen(args: Sequence[str], main: Main) -> Any:
 def run(argv: Sequence[str] | None, main: Main) -> int:
     """Run the command in `argv`, by default this process's; returns its exit code. main: runs commands that it consists of.
 
-    Raises UsageError, what the command raises, and Interrupted in place of KeyboardInterrupt.
+    Raises UsageError, what the command raises, and InterruptedCommand in place of KeyboardInterrupt.
     """
     _check_working_directory()
     try:

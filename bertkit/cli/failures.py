@@ -20,7 +20,7 @@ _LONGEST = 2000  # characters of an error, which may quote a value of any length
 _STOP = "halve --micro-batch-tokens (for a corpus: use fewer --num-processes), and repeat the command: it resumes"
 
 
-class Interrupted(Exception):
+class InterruptedCommand(Exception):
     """Wraps a KeyboardInterrupt, its cause, of which Typer would keep only an exit code."""
 
 
@@ -67,7 +67,7 @@ def speaking_for_all() -> Iterator[None]:
 @speaking_for_all()
 def end(error: BaseException) -> int:
     """Tell the user why a command ends, in one line and a hint; returns the exit code. Re-raises SystemExit and the like."""
-    if isinstance(error, Interrupted) and error.__cause__ is not None:
+    if isinstance(error, InterruptedCommand) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, KeyboardInterrupt):
         _say(str(error) or "stopped")

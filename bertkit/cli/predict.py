@@ -9,9 +9,9 @@ import typer
 
 from bertkit.cli.options import Ensemble, RecipeOfModel, RunOrModel, recipe_options, with_options
 from bertkit.config import options_of
-from bertkit.tasks.output import Layout
+from bertkit.tasks.output import OutputLayout
 
-_LAYOUT = {name: ("Output", option) for name, option in options_of(Layout).items()}
+_LAYOUT = {name: ("Output", option) for name, option in options_of(OutputLayout).items()}
 
 
 @with_options(_LAYOUT | recipe_options("predict"))

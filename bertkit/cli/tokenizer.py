@@ -53,13 +53,13 @@ def train(
     [bold]bertkit tokenizer train 'news/*.jsonl.gz' --text-column body --cased --output-dir tokenizers/news[/]
     """
     from bertkit import progress
-    from bertkit.corpus.texts import Texts, report_left_out
+    from bertkit.corpus.texts import TextSources, report_left_out
     from bertkit.files import OutputFolder
     from bertkit.text.tokenizer import TOKENIZER
     from bertkit.text.tokenizer_training import train_tokenizer
 
     how: dict[str, Any] = {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
-    texts = Texts(text, text_column=text_column, **how)
+    texts = TextSources(text, text_column=text_column, **how)
     reads = [path_of(source.name) for source in texts.sources]
     output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=reads)
     trained = train_tokenizer(texts, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency)
@@ -96,7 +96,7 @@ def extend(
     [bold]bertkit pretrain corpora/mine --model models/extended --max-steps 10000 --output-dir runs/mine[/]
     """
     from bertkit import progress
-    from bertkit.corpus.texts import Texts, report_left_out
+    from bertkit.corpus.texts import TextSources, report_left_out
     from bertkit.errors import DataError, listed, plural
     from bertkit.files import OutputFolder
     from bertkit.model.extension import MODEL, save_extended
@@ -104,7 +104,7 @@ def extend(
     from bertkit.text.tokenizer_extension import Fit, count_words, extended, words_to_add
 
     how: dict[str, Any] = {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
-    texts = Texts(text, text_column=text_column, **how)
+    texts = TextSources(text, text_column=text_column, **how)
     pretrained = open_pretrained(model)
     reads = [pretrained.folder, *(path_of(source.name) for source in texts.sources)]
     output = OutputFolder.prepare(output_dir, MODEL, overwrite=overwrite, reads=reads)

@@ -14,7 +14,7 @@ from bertkit.readers.faults import POLICIES, Faults
 _MILLION = 10**6
 
 
-class Texts:
+class TextSources:
     """The documents of files, folders and globs, each as its list of lines; can be iterated repeatedly.
 
     Raises DataError for a name that matches nothing, UsageError for an unknown `on_error`, and for standard input, which can be

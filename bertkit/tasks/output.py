@@ -23,7 +23,7 @@ class OutputColumns(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class OutputLayout:
     """The columns that an output row has besides those it always has, and how much detail."""
 
     id: str | None = option(

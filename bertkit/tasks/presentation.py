@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from bertkit.errors import plural
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.tasks.output import Layout, OutputColumns
+from bertkit.tasks.output import OutputColumns, OutputLayout
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -69,14 +69,14 @@ class Presents(ABC):
 
     @property
     def details(self) -> Mapping[str, str]:
-        """The options of `Layout` that apply, each with the column that it adds or changes."""
+        """The options of `OutputLayout` that apply, each with the column that it adds or changes."""
         return {}
 
     @abstractmethod
     def columns(self, examples: Examples) -> OutputColumns:
         """The columns of `row`, for examples with these columns."""
 
-    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
+    def detail(self, prediction: Prediction, layout: OutputLayout) -> dict[str, Any]:
         """The values that the options of `details` add to a row, or replace in it."""
         return {}
 

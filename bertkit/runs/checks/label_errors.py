@@ -38,7 +38,7 @@ OUTPUT = Kind.repeatable("check of labels", rf"{RUNS}|label_errors\.(csv|json)|s
 WORST = 100  # rows in label_errors.json
 
 
-class Fold(NamedTuple):
+class JudgedFold(NamedTuple):
     """The rows that a fold's model was not trained on, with label names, and its judgements. words: for tags, as the model
     reads them. truth: as text.
     """
@@ -113,7 +113,7 @@ def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, outp
     return found
 
 
-def _judge(recipe: Recipe, run: Path, read: dict[str, Examples], processes: Processes) -> Fold:
+def _judge(recipe: Recipe, run: Path, read: dict[str, Examples], processes: Processes) -> JudgedFold:
     """A fold's judgement of the rows that it held out. recipe: the fold's own."""
     target = open_target(str(run), None, {}, to_predict=True, quiet=True)
     task, held_out = target.task, read_splits(recipe, ["validation"], read=read).rows["validation"]
@@ -123,10 +123,10 @@ def _judge(recipe: Recipe, run: Path, read: dict[str, Examples], processes: Proc
     with progress.bar(f"judge {run.name}", len(split.features)) as bar:
         judged = predictor.judge(split, bar)
     truth = [task.format_truth(each, examples, row) for row, each in enumerate(task.truth(examples))]
-    return Fold(examples, task.words_judged(examples), [*task.recipe.texts_of(examples)], truth, judged)
+    return JudgedFold(examples, task.words_judged(examples), [*task.recipe.texts_of(examples)], truth, judged)
 
 
-def _ranked(folds: Sequence[Fold]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _ranked(folds: Sequence[JudgedFold]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """All rows of the table, the most suspicious first, ranked by their worst labels; and the counts."""
     rows = [(fold, row) for fold in folds for row in range(len(fold.examples))]
     begins = np.cumsum([0, *(len(fold.examples) for fold in folds)]).tolist()
@@ -153,7 +153,7 @@ def _ranked(folds: Sequence[Fold]) -> tuple[list[dict[str, Any]], dict[str, Any]
     }
 
 
-def _told(fold: Fold, row: int, found: Any, *, several: bool) -> dict[str, Any]:
+def _told(fold: JudgedFold, row: int, found: Any, *, several: bool) -> dict[str, Any]:
     """A row of the table. found: the one of `Verdicts` for the row's worst label. several: whether rows have several labels."""
     other = found.suggested != found.given
     return {

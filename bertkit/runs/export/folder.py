@@ -53,7 +53,7 @@ _ON_CPU = {"device": "cpu", "precision": "fp32"}
 
 
 @dataclass(frozen=True)
-class Rows:
+class ComparedRows:
     """The rows to compare a quantized graph on: texts without labels, and rows with labels, if there are any."""
 
     texts: Examples
@@ -110,12 +110,12 @@ def _remove_parts(folder: Path) -> None:
 # --- the model and the rows ------------------------------------------------------------------------------------------
 
 
-def _open(name: str, *, int8: bool, texts: str | None) -> tuple[Predictor, Rows | None]:
+def _open(name: str, *, int8: bool, texts: str | None) -> tuple[Predictor, ComparedRows | None]:
     """The model in float32 on a CPU; and, with int8, the rows to compare on."""
     if is_language_model(name):
         if int8 and texts is None:
             raise UsageError("--int8 of a pre-trained model needs texts to compare on", hint="name a file: --texts FILE")
-        return LanguageModelPredictor.open(name, "cpu", "fp32"), Rows(
+        return LanguageModelPredictor.open(name, "cpu", "fp32"), ComparedRows(
             read_file(texts, MASKED_TEXTS)
         ) if int8 and texts else None
     if int8 and texts is None and read_run_file(Path(name)) is None:
@@ -125,10 +125,10 @@ def _open(name: str, *, int8: bool, texts: str | None) -> tuple[Predictor, Rows 
     return predictor, _rows(target, texts) if int8 else None
 
 
-def _rows(target: Opened, texts: str | None) -> Rows:
+def _rows(target: Opened, texts: str | None) -> ComparedRows:
     """The rows of a file, or a run's own training rows; and a run's dev rows."""
     if texts is None:
-        return Rows(_spread(_read(target, target.task.recipe.train_split, labelled=False)), _dev_rows(target))
+        return ComparedRows(_spread(_read(target, target.task.recipe.train_split, labelled=False)), _dev_rows(target))
     recipe = target.task.recipe.with_file(texts, (), target.written).resolved()
     given = target.task.examples(join_blocks(recipe.read_blocks(texts, labelled=False)), labelled=False)
     report_remarks(given.remarks)
@@ -138,7 +138,7 @@ def _rows(target: Opened, texts: str | None) -> Rows:
             dev = _dev_rows(open_target(str(target.pretrained.folder), None, _ON_CPU))
         except (DataError, UsageError) as error:
             progress.warn(f"the dev scores are not compared: the run's own data cannot be read: {error}")
-    return Rows(_spread(given), dev)
+    return ComparedRows(_spread(given), dev)
 
 
 def _dev_rows(target: Opened) -> Examples:
@@ -160,7 +160,7 @@ def _spread(examples: Examples) -> Examples:
 # --- the quantized graph ---------------------------------------------------------------------------------------------
 
 
-def _compare(predictor: Predictor, graphs: tuple[Graph, Graph], rows: Rows) -> Verdict:
+def _compare(predictor: Predictor, graphs: tuple[Graph, Graph], rows: ComparedRows) -> Verdict:
     if isinstance(predictor, LanguageModelPredictor):
         return compare_language_models(predictor, graphs, _spread(rows.texts).columns["text"])
     assert isinstance(predictor, TaskPredictor)

@@ -17,7 +17,7 @@ from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.files import disk_errors, flush, refuse_unwritable, write_json
 from bertkit.readers.content import nearest_files, plain_name, source_name
 from bertkit.readers.remote import is_url, look_up, path_of
-from bertkit.runs.inference.outputs import START_OVER, TEXT, Form, Progress, is_text, suffix_of, unfinished
+from bertkit.runs.inference.outputs import START_OVER, TEXT, OutputFormat, Progress, is_text, suffix_of, unfinished
 from bertkit.runs.inference.writers import COMPRESSED
 
 STDIN = "-"
@@ -32,7 +32,7 @@ class Destination:
     """
 
     files: Mapping[str, Path | None]
-    form: Form
+    form: OutputFormat
     folder: Path | None = None
     overwrite: bool = False
 
@@ -51,7 +51,7 @@ class Destination:
         and UsageError or MachineError for a place that cannot be written.
         """
         usual = "jsonl" if folder is not None or not sys.stdout.isatty() else TEXT
-        wanted = Form(TEXT) if (form or usual) == TEXT else Form.of(f".{form or usual}")
+        wanted = OutputFormat(TEXT) if (form or usual) == TEXT else OutputFormat.of(f".{form or usual}")
         if output is not None and ((form is not None and suffix_of(wanted.ending) is None) or folder is not None):
             other = "--format" if form is not None else "--output-dir"
             hint = "leave out --format: the file's ending decides" if form is not None else "leave out one of the two"
@@ -62,14 +62,14 @@ class Destination:
         if len(sources) > 1 and folder is None:
             raise UsageError(f"{len(sources)} files to predict; expected one", hint="for several: --output-dir FOLDER")
         if output is not None:
-            found = Form.of(output.name)
+            found = OutputFormat.of(output.name)
             ends = f"--output {output} has {f'the extension {found.ending}' if found.ending else 'no file extension'}"
             if form is None:
                 found.check(ends, [ending for ending in endings if suffix_of(ending) is None])
             elif found.ending != wanted.suffix:
                 raise UsageError(f"{ends}; expected {wanted.suffix} for --format {form}")
             else:
-                found = Form(wanted.ending, found.compressed)
+                found = OutputFormat(wanted.ending, found.compressed)
             check_output(output, sources, overwrite=overwrite)
             return cls({sources[0]: output}, found, overwrite=overwrite)
         here = endings if folder is not None else [TEXT, *(ending for ending in endings if is_text(ending))]
@@ -209,7 +209,7 @@ def expand(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _paths_in(folder: Path, sources: Sequence[str], form: Form) -> dict[str, Path | None]:
+def _paths_in(folder: Path, sources: Sequence[str], form: OutputFormat) -> dict[str, Path | None]:
     """An output file for each source, with its name and another ending. Raises UsageError if two sources get the same."""
     paths: dict[str, Path | None] = {}
     taken: dict[Path, str] = {}

@@ -26,7 +26,7 @@ TEXT = "text"
 START_OVER = "repeat the first command unchanged, or start over with --overwrite"
 
 
-class Form(NamedTuple):
+class OutputFormat(NamedTuple):
     """An output format: its file ending, or TEXT for people; and whether it is compressed."""
 
     ending: str
@@ -38,7 +38,7 @@ class Form(NamedTuple):
         return suffix_of(self.ending) or self.ending
 
     @classmethod
-    def of(cls, name: str) -> Form:
+    def of(cls, name: str) -> OutputFormat:
         """The form for a file name such as "said.jsonl.gz", or just an ending such as ".csv"."""
         bare = name.removesuffix(COMPRESSED)
         return cls(os.path.splitext(f"x{bare}" if bare.startswith(".") else bare)[1], bare != name)
@@ -149,7 +149,7 @@ class OutputFile(Output):
     writes: whether this process writes. resumes: whether the same rows can be read again.
     """
 
-    def __init__(self, path: Path, form: Form, state: Progress, *, writes: bool, resumes: bool) -> None:
+    def __init__(self, path: Path, form: OutputFormat, state: Progress, *, writes: bool, resumes: bool) -> None:
         super().__init__(path.resolve())
         self.form, self.state, self.writes, self.resumes = form, state, writes, resumes
         self.partial, self.progress = unfinished(path)

@@ -23,14 +23,14 @@ from bertkit.readers.content import source_name
 from bertkit.runs.inference.annotation import ANNOTATIONS, FORMATS
 from bertkit.runs.inference.destination import STDIN, Destination, expand
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
-from bertkit.runs.inference.outputs import TEXT, Form, Output, OutputFile, Progress
+from bertkit.runs.inference.outputs import TEXT, Output, OutputFile, OutputFormat, Progress
 from bertkit.runs.inference.predictor import Predictor, TaskPredictor
 from bertkit.runs.inference.uncertain import least_certain, spread
 from bertkit.runs.inference.writers import COMPRESSED, Writer
 from bertkit.runs.remarks import report_remarks, tell
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import Opened, open_target
-from bertkit.tasks.output import Arrangement, Layout
+from bertkit.tasks.output import Arrangement, OutputLayout
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
@@ -51,10 +51,10 @@ def predict_to(
 ) -> None:
     """`bertkit predict`: write predictions for files, or for a split, to the standard output, a file, or a folder of files.
 
-    A killed command continues where it stopped. overrides: options of recipes, training and Layout. Raises UserError.
+    A killed command continues where it stopped. overrides: options of recipes, training and OutputLayout. Raises UserError.
     """
-    layout = Layout(**{name: value for name, value in overrides.items() if name in options_of(Layout)})
-    options = {name: value for name, value in overrides.items() if name not in options_of(Layout)}
+    layout = OutputLayout(**{name: value for name, value in overrides.items() if name in options_of(OutputLayout)})
+    options = {name: value for name, value in overrides.items() if name not in options_of(OutputLayout)}
     if split is not None and files:
         raise UsageError("--split is for the run's own data, but a file is given", hint="leave out one of the two")
     if split is None and "data" in options:
@@ -140,7 +140,7 @@ class _Command:
 
     predictor: Predictor
     blocks_of: Callable[[str], Iterable[Examples]]
-    layout: Layout
+    layout: OutputLayout
     to: Destination
 
     @property
@@ -308,7 +308,7 @@ class _Part:
 class _Pages:
     """Windows of predictions as bytes in one format. first: the first window of rows, which decides the columns."""
 
-    def __init__(self, predictor: Predictor, layout: Layout, form: Form, first: Examples) -> None:
+    def __init__(self, predictor: Predictor, layout: OutputLayout, form: OutputFormat, first: Examples) -> None:
         self.presents, self.form = predictor.presents, form
         if form.ending in ANNOTATIONS and "probabilities" in self.presents.details:
             layout = replace(layout, probabilities=True)

@@ -37,7 +37,7 @@ from bertkit.runs.inference.explanation import Explanation, inputs_times_gradien
 from bertkit.runs.remarks import report_remarks, tell
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask
-from bertkit.tasks.output import ALL, Layout
+from bertkit.tasks.output import ALL, OutputLayout
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import Recipe, unread_columns
 from bertkit.tasks.task import FINETUNE, Task
@@ -167,7 +167,7 @@ class Predictor:
         """
         rows = Examples({name: [] for name in names}, "batch", [])
         examples = self.standard(rows)
-        arranged = Layout(keep=(ALL,)).arrange(rows, examples, self.presents.columns(examples), {})
+        arranged = OutputLayout(keep=(ALL,)).arrange(rows, examples, self.presents.columns(examples), {})
         shown = {name: shown for shown, name in arranged.kept.items()}
         inputs = [shown.get(name, name) for name in names]
         return inputs, [name for name in arranged.columns if name not in {*inputs, "id"}]  # a batch's rows have no numbers

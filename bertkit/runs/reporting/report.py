@@ -48,7 +48,7 @@ _LEAST = 0.1  # words with at least this share of the largest weight are marked
 _NAMED = 5  # number of words whose weights are written out
 
 
-class Run(NamedTuple):
+class ReportedRun(NamedTuple):
     """A run: its name as typed, its folder and its run.json."""
 
     name: str
@@ -72,7 +72,7 @@ class Run(NamedTuple):
 class Result(NamedTuple):
     """A fine-tuned run with its predictions."""
 
-    run: Run
+    run: ReportedRun
     found: Evaluated
 
 
@@ -136,7 +136,7 @@ _PATHS = re.compile(
 )
 
 
-def _relative_paths(names: Sequence[str], runs: Sequence[Run]) -> dict[str, str]:
+def _relative_paths(names: Sequence[str], runs: Sequence[ReportedRun]) -> dict[str, str]:
     """What a report shows instead of absolute paths: the runs as typed, and their data, models and code."""
     told = [value for run in runs for name, value in run.flat().items() if _PATHS.fullmatch(name)]
     told += [corpus["source"] for run in runs for each in run.values.get("continued") or () for corpus in each["data"].values()]
@@ -145,8 +145,8 @@ def _relative_paths(names: Sequence[str], runs: Sequence[Run]) -> dict[str, str]
     return {path: relative(path) for path in paths if os.path.isabs(path)}
 
 
-def _open(names: Sequence[str]) -> list[Run]:
-    runs = [Run(name, Path(*runs_to_use(name, ensemble=False)), {}) for name in dict.fromkeys(names)]
+def _open(names: Sequence[str]) -> list[ReportedRun]:
+    runs = [ReportedRun(name, Path(*runs_to_use(name, ensemble=False)), {}) for name in dict.fromkeys(names)]
     runs = [run._replace(values=require_run(run.folder)) for run in runs]
     if len({run.family for run in runs}) > 1:
         what = f"the runs are of different tasks: {', '.join(f'{run.name} is {run.family}' for run in runs)}"
@@ -157,7 +157,7 @@ def _open(names: Sequence[str]) -> list[Run]:
 # --- fine-tuned runs -------------------------------------------------------------------------------------------------
 
 
-def _describe_tasks(runs: Sequence[Run], rows: int, recipe_name: str | None) -> list[Section]:
+def _describe_tasks(runs: Sequence[ReportedRun], rows: int, recipe_name: str | None) -> list[Section]:
     results: list[Result] = []
     for run in runs:
         target = open_target(str(run.folder), recipe_name, {})
@@ -274,7 +274,7 @@ def _check(result: Result, recipe_name: str | None) -> list[Table | Finding]:
 # --- pre-training ----------------------------------------------------------------------------------------------------
 
 
-def _describe_pretraining(runs: Sequence[Run], rows: int) -> list[Section]:
+def _describe_pretraining(runs: Sequence[ReportedRun], rows: int) -> list[Section]:
     scores: list[Table | Finding] = []
     details: list[Section] = []
     for run in runs:
@@ -300,13 +300,13 @@ def _describe_pretraining(runs: Sequence[Run], rows: int) -> list[Section]:
     return [Section("Scores", scores), _curves(runs), *details]
 
 
-def _phases(run: Run) -> list[tuple[int, int]]:
+def _phases(run: ReportedRun) -> list[tuple[int, int]]:
     """The first step of each phase of pre-training, from 0, and its number of tokens."""
     course = Course.of(run.values)
     return [*zip(course.begins, (length for length, _ in course.config.lengths()), strict=True)]
 
 
-def _losses_by_phase(run: Run) -> Table:
+def _losses_by_phase(run: ReportedRun) -> Table:
     begins, lengths = zip(*_phases(run), strict=True)
     rows = []
     trained = [event for event in run.events if "learning_rate" in event]
@@ -329,7 +329,7 @@ def _perplexities(held_out: HeldOut, scores: Mapping[str, float]) -> Table:
 # --- any run ---------------------------------------------------------------------------------------------------------
 
 
-def _curves(runs: Sequence[Run]) -> Section:
+def _curves(runs: Sequence[ReportedRun]) -> Section:
     """Loss, learning rate and the first score by step, of all runs together."""
     lines: dict[str, list[Line]] = {"loss": [], "learning rate": []}
     for run in runs:
@@ -348,7 +348,7 @@ def _curves(runs: Sequence[Run]) -> Section:
     return Section("Curves", [draw_lines(title, own, marks=sorted(begins - {0})) for title, own in lines.items() if own])
 
 
-def _settings(runs: Sequence[Run]) -> Table:
+def _settings(runs: Sequence[ReportedRun]) -> Table:
     """All of run.json except the scores."""
     scores = re.compile(r"(best|last)(\..*)?")
     settings = [{name: value for name, value in run.flat().items() if not scores.fullmatch(name)} for run in runs]

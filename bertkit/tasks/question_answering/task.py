@@ -19,7 +19,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples, is_blank
 from bertkit.report import Finding, Piece
 from bertkit.tasks.baselines import NO_ANSWER, SLIDING_WINDOW, Found, Frozen, sliding_window, usual_length
-from bertkit.tasks.output import Layout, OutputColumns
+from bertkit.tasks.output import OutputColumns, OutputLayout
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.question_answering.answers import best_answers
@@ -318,7 +318,7 @@ class QuestionAnsweringTask(Task):
     def details(self) -> Mapping[str, str]:
         return {"n_best": "nbest"}
 
-    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
+    def detail(self, prediction: Prediction, layout: OutputLayout) -> dict[str, Any]:
         return {"nbest": prediction.details["nbest"][: layout.n_best or 1]}
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:

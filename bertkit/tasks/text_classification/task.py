@@ -31,7 +31,7 @@ from bertkit.tasks.labels import (
     renamed,
     warn_of_spellings,
 )
-from bertkit.tasks.output import Layout, OutputColumns
+from bertkit.tasks.output import OutputColumns, OutputLayout
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.task import Encoding, Logits, Scorer
@@ -286,7 +286,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     def details(self) -> Mapping[str, str]:
         return {"top_k": "top", "probabilities": "probabilities", "uncertain": "certainty"} if self.labels else {}
 
-    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
+    def detail(self, prediction: Prediction, layout: OutputLayout) -> dict[str, Any]:
         found: dict[str, Any] = {}
         probabilities = self._target.probabilities(prediction)
         if layout.top_k:

@@ -26,7 +26,7 @@ from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, renamed, warn_of_spellings
 from bertkit.tasks.layers import LayersTask
-from bertkit.tasks.output import Layout, OutputColumns
+from bertkit.tasks.output import OutputColumns, OutputLayout
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import log_softmax, mean_logits
 from bertkit.tasks.task import Encoding, Logits, Scorer
@@ -372,7 +372,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
     def columns(self, examples: Examples) -> OutputColumns:
         return row_columns(intents=bool(self.intents), chunks=self.scheme is not None)
 
-    def detail(self, prediction: Prediction, layout: Layout) -> dict[str, Any]:
+    def detail(self, prediction: Prediction, layout: OutputLayout) -> dict[str, Any]:
         """certainty: the probability of the least certain word's tag."""
         return {"certainty": min(prediction.probabilities, default=1.0)} if layout.uncertain else {}
 
