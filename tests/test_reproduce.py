@@ -303,10 +303,10 @@ def test_a_finished_table_makes_no_run_again(made: Callable[[str], tuple[Path, R
 def test_a_stopped_run_goes_on_from_its_checkpoint(
     made: Callable[[str], tuple[Path, Ran]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bertkit.runs.pretraining import pretrain
+    from bertkit.runs.pretraining import training
 
     whole, _ = made("swag")
-    real, calls = pretrain.score_language_model, []
+    real, calls = training.score_language_model, []
 
     def stops(*arguments: Any) -> Any:
         calls.append(1)
@@ -314,7 +314,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(
             raise Stopped("stopped", number=signal.SIGTERM)
         return real(*arguments)
 
-    monkeypatch.setattr(pretrain, "score_language_model", stops)
+    monkeypatch.setattr(training, "score_language_model", stops)
     first = run_command(["reproduce", "swag", "--output-dir", tmp_path / "t"])
     assert first.code == 143
     assert first.err.endswith("stopped; the same command resumes\n")

@@ -189,7 +189,15 @@ def _refuse_document(blocks: Iterator[Block], content: Content) -> Iterator[Bloc
 def is_one_object(content: Content) -> bool:
     """Whether a file is a single object that spans several lines."""
     text = content.beginning.strip()
-    return "\n" in text and text.startswith("{") and _ends_early(content.first_line)
+    return "\n" in text and text.startswith("{") and _ends_early(content.first_line) and not _has_row_below(text)
+
+
+def _has_row_below(text: str) -> bool:
+    """Whether the second line is an object of its own: then the first line, which is none, is only damaged."""
+    try:
+        return isinstance(json.loads(text.split("\n", 2)[1]), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _names(row: Any) -> Iterable[str]:

@@ -96,6 +96,8 @@ def test_a_json_object_is_no_text(tmp_path):
     with pytest.raises(DataError) as error:
         read(write(tmp_path / "b.jsonl", "[1, 2]\n[3, 4]\n"))
     assert "--columns" not in str(error.value.hint), "no option of a command that reads text"
+    cut = write(tmp_path / "cut.jsonl", '{"text": "One.",\n{"text": "Two."}\n')
+    assert lines_of(cut, faults=Faults("skip")) == [["Two."]], "one damaged line does not make a file an object"
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "json", "ndjson.gz", "json-lines"])

@@ -26,7 +26,7 @@ from bertkit.html.page import shown
 from bertkit.model.config import BertConfig
 from bertkit.progress import format_cell
 from bertkit.runs.pretraining.pretrain import pretrain
-from bertkit.runs.reporting.report import Run, _relative_paths
+from bertkit.runs.reporting.report import ReportedRun, _relative_paths
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.sources import recipe_folder
 
@@ -503,7 +503,9 @@ def test_perplexity_by_source_and_filled_masks(pretrained: Path) -> None:
 def test_paths_of_mixed_and_continued_corpora_are_relative() -> None:
     data = {"own-text": {"source": "/machine/own-text", "share": 0.5}, "a/own": {"source": "/machine/a/own", "share": 0.5}}
     continued = [{"step": 3, "data": {"corpus": {"source": "/machine/later"}}}]
-    run = Run("run", Path("run"), {"data": data, "continued": continued, "training": {"entities": "/machine/names.txt"}})
+    run = ReportedRun(
+        "run", Path("run"), {"data": data, "continued": continued, "training": {"entities": "/machine/names.txt"}}
+    )
     paths = [f"/machine/{name}" for name in ("own-text", "a/own", "names.txt", "later")]
     assert _relative_paths([], [run]) == {path: os.path.relpath(path) for path in paths}
 
