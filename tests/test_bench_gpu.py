@@ -47,6 +47,8 @@ def test_the_rows_are_those_that_are_asked_for() -> None:
     names = [f"{work.name}/{side}" for work, side in bench_gpu.rows()]
     assert len(names) == len(set(names)) == 44
     assert {"pretrain-base-128/bertkit", "pretrain-large-512/bertkit", "finetune-large-384/best"} <= {*names}
+    compiled = ["compiled" in name for name in names]
+    assert compiled == sorted(compiled), "what takes longest comes last"
     assert {work.batch_size * work.max_length for work, _ in bench_gpu.rows()} <= {32768, 16384, 85 * 384, 42 * 384}
 
 
