@@ -32,11 +32,10 @@ CLASSES, TEXTS = 2, 4096
 
 # The sides of each kind of work. The Trainer's are its fastest settings; all its rows of pre-training have one length.
 SIDES = {
-    "finetune": ("bertkit", "bertkit-packed", "bertkit-compiled", "best", "grouped-compiled"),
-    "pretrain": ("bertkit", "bertkit-packed", "bertkit-compiled", "bf16", "compiled"),
+    "finetune": ("bertkit", "bertkit-compiled", "best", "grouped-compiled"),
+    "pretrain": ("bertkit", "bertkit-compiled", "bf16", "compiled"),
     "predict": ("bertkit", "transformers"),
 }
-OTHER_TRAINING = ("bertkit-packed",)  # without attention's dropout, which the Trainer's sides have: in no ratio
 RECORDED = ("examples_per_s", "real_tokens_per_s", "matrix_share", "waiting_share", "peak_gpu_mib", "precision", "gpu")
 # What bertkit is to reach: times the fastest peer; in pre-training also the share of products' rate of BERT-large at 512, and
 # real tokens/s of BERT-base on an H100.
@@ -141,7 +140,6 @@ def run_row(work: Work, side: str, *, steps: int, warmup: int, folder: Path) -> 
 def label(side: str) -> str:
     names = {
         "bertkit": "bertkit",
-        "bertkit-packed": "bertkit, --attention-dropout 0",
         "bertkit-compiled": "bertkit, --compile",
         "transformers": "transformers, sdpa, sorted by length",
     }
@@ -160,7 +158,7 @@ def render(values: Mapping[str, Any]) -> str:
             cells += ["-" if share is None else f"{100 * share:.0f}%", "-" if memory is None else f"{memory:.0f}"]
             table.append([work.name, label(side), *cells, each.get("gpu", "no GPU")])
         cards = {each.get("gpu") for each in there.values()}
-        rates = {side: each["real_tokens_per_s"] for side, each in there.items() if side not in OTHER_TRAINING}
+        rates = {side: each["real_tokens_per_s"] for side, each in there.items()}
         ours, theirs = ({side: rate for side, rate in rates.items() if (side in BERTKIT) == own} for own in (True, False))
         if ours and theirs and len(cards) == 1:  # a run may have gone on on another card
             first, second = max(ours, key=ours.__getitem__), max(theirs, key=theirs.__getitem__)
@@ -187,8 +185,8 @@ def run_tests() -> str:
     marked = [
         str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text(encoding="utf-8")
     ]
-    words = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", *marked]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    words = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-n", "auto", "--maxprocesses", "8", "-p", "no:cacheprovider"]
+    done = subprocess.run([*words, *marked], cwd=ROOT, capture_output=True, text=True, check=False)
     last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else "no output"
     if done.returncode:
         print(done.stdout[-4000:], file=sys.stderr)

@@ -54,7 +54,6 @@ TRAINERS = {
 BERTKIT: dict[str, dict[str, Any]] = {
     "bertkit": {},
     "bertkit-fp32": {"precision": "fp32"},
-    "bertkit-packed": {"attention_dropout": 0.0},
     "bertkit-compiled": {"compile": True},
 }
 

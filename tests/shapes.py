@@ -210,7 +210,7 @@ class PreTrainer(_Head):
     def forward(self, batch: Batch) -> Outputs:
         hidden = self.bert.encode(batch)  # (R, H)
         firsts = batch.cu_rows[:-1]
-        masked = torch.ones(len(hidden), dtype=torch.bool).index_fill_(0, firsts, False)
+        masked = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device).index_fill_(0, firsts, False)
         mlm, nsp = self.decoder(hidden), self.seq_relationship(self.bert.pooler(hidden[firsts]))
         losses = {
             "mlm": F.cross_entropy(mlm[masked].float(), batch.labels["mlm"], reduction="sum"),

@@ -21,7 +21,7 @@ SLOW = [
     pytest.param(kind, side, marks=pytest.mark.slow)
     for kind, sides in bench_gpu.SIDES.items()
     for side in sides
-    if (kind, side) != ("finetune", "bertkit-packed")
+    if (kind, side) != ("finetune", "bertkit")
 ]
 
 
@@ -35,7 +35,7 @@ def make_it_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_gpu, "TEXTS", 64)
 
 
-@pytest.mark.parametrize(("kind", "side"), [("finetune", "bertkit-packed"), *SLOW])
+@pytest.mark.parametrize(("kind", "side"), [("finetune", "bertkit"), *SLOW])
 def test_a_row_is_measured(kind: str, side: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_it_small(monkeypatch)
     found = bench_gpu.run_row(Work(kind, "minilm", 16, 4), side, steps=3, warmup=1, folder=folder)
@@ -45,7 +45,7 @@ def test_a_row_is_measured(kind: str, side: str, folder: Path, monkeypatch: pyte
 
 def test_the_rows_are_those_that_are_asked_for() -> None:
     names = [f"{work.name}/{side}" for work, side in bench_gpu.rows()]
-    assert len(names) == len(set(names)) == 44
+    assert len(names) == len(set(names)) == 36
     assert {"pretrain-base-128/bertkit", "pretrain-large-512/bertkit", "finetune-large-384/best"} <= {*names}
     compiled = ["compiled" in name for name in names]
     assert compiled == sorted(compiled), "what takes longest comes last"
@@ -56,13 +56,13 @@ def test_the_table_names_the_card_and_compares_the_fastest() -> None:
     def row(rate: float) -> dict[str, object]:
         return {"examples_per_s": rate / 100, "real_tokens_per_s": rate, "gpu": "NVIDIA A100", "matrix_share": 0.42}
 
-    rows = {"pretrain-base-128/bertkit": row(1000.0), "pretrain-base-128/bertkit-packed": row(3000.0)}
+    rows = {"pretrain-base-128/bertkit": row(1000.0), "pretrain-base-128/bertkit-compiled": row(3000.0)}
     rows |= {"pretrain-base-128/bf16": row(1500.0), "pretrain-base-128/compiled": row(1200.0)}
     versions = dict.fromkeys(("bertkit", "torch", "transformers"), "1")
     values = {"name": GPU, "command": ["python scripts/bench_gpu.py"], "commit": "abc", "date": "2026-01-01", "machine": "CPU"}
     table = bench_gpu.render({**values, "versions": versions, "tests": "9 passed", "rows": rows})
-    assert "| pretrain-base-128 | bertkit, --attention-dropout 0 | 30 | 3000 | 42% | - | NVIDIA A100 |" in table
-    assert "| pretrain-base-128 | bertkit to Trainer: pad to max_length, bf16 | **0.67** | 1.5 |" in table
+    assert "| pretrain-base-128 | bertkit, --compile | 30 | 3000 | 42% | - | NVIDIA A100 |" in table
+    assert "| pretrain-base-128 | bertkit, --compile to Trainer: pad to max_length, bf16 | **2.00** | 1.5 |" in table
     rows["pretrain-base-128/bertkit"] = row(1000.0) | {"gpu": "NVIDIA H100"}
     assert "**" not in bench_gpu.render({**values, "versions": versions, "tests": "9 passed", "rows": rows}), "of two cards"
     assert "The tests marked gpu: 9 passed." in table

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +25,7 @@ def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: 
     tokens has only keys and values, (N, 2 H). Both are packed as `pattern` says.
     """
     if pattern.bounds is not None:
-        return _attend_packed(tokens, queries, pattern, pattern.bounds, num_heads)
+        return _attend_packed(tokens, queries, pattern, pattern.bounds, num_heads, dropout)
     # On a CPU, torch's fused kernel is slower with a mask, in training and with dropout. There and on Apple's GPUs, its dropout
     # also does not draw from our random stream.
     device = "cuda" if torch.compiler.is_exporting() else tokens.device.type
@@ -42,13 +41,26 @@ def _by_head(tokens: Tensor, queries: Tensor | None, num_heads: int) -> tuple[Te
     return (query[0] if queries is None else queries.unflatten(-1, (num_heads, -1))), key, value
 
 
-def _attend_packed(tokens: Tensor, queries: Tensor | None, pattern: Pattern, bounds: Bounds, num_heads: int) -> Tensor:
-    """`attend` with torch's kernel for packed sequences (Dao, 2023, FlashAttention-2), which does not support dropout."""
-    from torch.nn.attention.varlen import varlen_attn
+def _drawn_by_torch(dropout: Dropout, device: torch.device) -> float:
+    """The probability for a kernel that draws its dropout from torch's own generator, which this seeds."""
+    if not dropout.active:
+        return 0.0
+    dropout.stream.generator(device)
+    return dropout.p
 
+
+def _attend_packed(
+    tokens: Tensor, queries: Tensor | None, pattern: Pattern, bounds: Bounds, num_heads: int, dropout: Dropout
+) -> Tensor:
+    """`attend` with torch's kernel for packed sequences (Dao, 2023, FlashAttention-2).
+
+    torch's `varlen_attn` calls the same kernel, without dropout, and takes as long to call it as a small batch to compute.
+    """
     query, key, value = _by_head(tokens, queries, num_heads)
     rows, keys = sum(pattern.queries.sizes), sum(pattern.keys.sizes)
-    found: Any = varlen_attn(query[:rows], key[:keys], value[:keys], *bounds)
+    p = _drawn_by_torch(dropout, tokens.device)
+    packed = (query[:rows], key[:keys], value[:keys], *bounds)
+    found: Tensor = torch.ops.aten._flash_attention_forward(*packed, p, is_causal=False, return_debug_mask=False)[0]
     return pad_rows(found.flatten(1), pattern.queries.padding_rows)
 
 
@@ -57,9 +69,7 @@ def _attend_fused(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_
     rows, keys = pattern.queries, pattern.keys
     query, key, value = _by_head(tokens, queries, num_heads)
     packed = zip(query.split(rows.spans), key.split(keys.spans), value.split(keys.spans), strict=True)
-    p = dropout.p if dropout.active else 0.0
-    if p:
-        dropout.stream.generator(tokens.device)  # seeds the generator that the kernel draws from
+    p = _drawn_by_torch(dropout, tokens.device)
     found = [
         own.unpad(F.scaled_dot_product_attention(own.pad(q), its.pad(k), its.pad(v), attn_mask=mask, dropout_p=p))
         for (q, k, v), own, its, mask in zip(packed, rows.layouts, keys.layouts, pattern.masks, strict=False)

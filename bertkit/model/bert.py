@@ -182,15 +182,9 @@ class BertEncoder(nn.Module):
         self.stream = stream
         self.activation_checkpointing = False  # whether training keeps only each layer's input, and recomputes the rest
 
-    @property
-    def attention_dropout_is_active(self) -> bool:
-        layers: Any = self.layer
-        return any(layer.attention.self.dropout.active for layer in layers)
-
     def packing(self, batch: Batch, dtype: torch.dtype) -> Packing:
         """The layout of a batch, for hidden states of this dtype."""
-        shape = (self.num_heads, self.head_size)
-        return Packing(batch, *shape, dtype, causal=self.is_decoder, dropout=self.attention_dropout_is_active)
+        return Packing(batch, self.num_heads, self.head_size, dtype, causal=self.is_decoder)
 
     def _run(self, layer: nn.Module, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
         if not (self.activation_checkpointing and self.training and torch.is_grad_enabled()):

@@ -221,13 +221,10 @@ class Packing:
     tokens, rows: the patterns for all N tokens, and for the R rows that the head reads, which are the last layer's queries.
     """
 
-    def __init__(
-        self, batch: Batch, num_heads: int, head_size: int, dtype: torch.dtype, *, causal: bool, dropout: bool = False
-    ) -> None:
-        """dropout: whether attention uses dropout, which the kernel for packed sequences does not support."""
+    def __init__(self, batch: Batch, num_heads: int, head_size: int, dtype: torch.dtype, *, causal: bool) -> None:
         device = batch.cu_seqlens.device
         on_cpu = device.type == "cpu"
-        takes_packed = not (causal or dropout) and has_packed_kernel(device, dtype, head_size)
+        takes_packed = not causal and has_packed_kernel(device, dtype, head_size)
         # Dropout draws bits for padding rows too, so changing their number would change the training.
         in_use = on_cpu and not torch.is_grad_enabled()
         groups = group(batch.token_counts, num_heads) if on_cpu else group_by_length(batch.token_counts)

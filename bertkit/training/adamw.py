@@ -63,6 +63,8 @@ class AdamW(UpdateRule):
         self.scratch = torch.empty(BLOCK, dtype=first.dtype) if on_cpu and rounded else None
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        if gradients[0].device.type != "cpu":
+            return super().norm(gradients)
         flat = [gradient.reshape(-1) for gradient in gradients]
         return total_norm(part for block in self.blocks for part in self._gradients(block, flat))
 
@@ -74,16 +76,18 @@ class AdamW(UpdateRule):
 
     def _gradients(self, block: _Block, flat: list[Tensor]) -> list[Tensor]:
         """The gradients of a block in the masters' dtype; on a CPU, in memory that the next block reuses."""
-        gradients, used = [], 0
-        for (index, part), master in zip(block.parts, block.masters, strict=True):
-            gradient = flat[index][part]
-            if gradient.dtype != master.dtype:
-                if self.scratch is None:
-                    gradient = gradient.to(master.dtype)
-                else:
-                    gradient = self.scratch[used : used + len(gradient)].copy_(gradient)
+        gradients = [flat[index][part] for index, part in block.parts]
+        differ = [gradient.dtype != master.dtype for gradient, master in zip(gradients, block.masters, strict=True)]
+        if self.scratch is not None:
+            used = 0
+            for index, gradient in enumerate(gradients):
+                if differ[index]:
+                    gradients[index] = self.scratch[used : used + len(gradient)].copy_(gradient)
                     used += len(gradient)
-            gradients.append(gradient)
+        elif any(differ):
+            copies = [torch.empty_like(master) for master in block.masters]
+            torch._foreach_copy_(copies, gradients)  # on a GPU, a few kernels for all of them
+            return copies
         return gradients
 
     def _update(self, block: _Block, gradients: list[Tensor], learning_rate: float, divisor: Tensor | None) -> None:

@@ -70,8 +70,10 @@ class UpdateRule(ABC):
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """The norm of all gradients together, in the masters' dtype."""
-        pairs = zip(self.tensors, gradients, strict=True)
-        return total_norm(gradient.to(tensor.master.dtype).flatten() for tensor, gradient in pairs)
+        dtype = self.tensors[0].master.dtype
+        if gradients[0].device.type != "cpu":  # starting a kernel for each tensor would take longer than the sums
+            return torch.stack(torch._foreach_norm(list(gradients), dtype=dtype)).norm()
+        return total_norm(gradient.to(dtype).flatten() for gradient in gradients)
 
     @abstractmethod
     def apply(self, gradients: Sequence[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
@@ -79,7 +81,7 @@ class UpdateRule(ABC):
 
 
 def total_norm(tensors: Iterable[Tensor]) -> Tensor:
-    """The norm of flat tensors together; a dot product is faster, and nearer to the truth, than torch's norm."""
+    """The norm of flat tensors together; on a CPU, a dot product is faster, and nearer to the truth, than torch's norm."""
     return torch.stack([torch.dot(tensor, tensor) for tensor in tensors]).sum().sqrt()
 
 

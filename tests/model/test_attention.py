@@ -278,15 +278,17 @@ def packed_by_loop(query: Tensor, key: Tensor, value: Tensor, cu_q: Tensor, cu_k
 
 
 @pytest.fixture
-def packed_kernel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A kernel for packed sequences on the CPU; the list has an entry for each call."""
-    calls: list[str] = []
+def packed_kernel(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A kernel for packed sequences on the CPU; the list has the probability of dropout of each call."""
+    calls: list[float] = []
 
-    def kernel(*given: Any) -> Tensor:
-        calls.append("packed")
-        return packed_by_loop(*given)
+    def kernel(*given: Any, is_causal: bool, return_debug_mask: bool) -> tuple[Tensor, None]:
+        *packed, p = given
+        assert (is_causal, return_debug_mask) == (False, False)
+        calls.append(p)
+        return packed_by_loop(*packed), None
 
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    monkeypatch.setattr("torch.ops.aten._flash_attention_forward", kernel)
     monkeypatch.setattr("bertkit.model.layout.has_packed_kernel", lambda device, dtype, head_size: True)
     return calls
 
@@ -302,7 +304,9 @@ def batch_of(lengths: list[int], *, first: bool) -> Batch:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_packed_sequences_by_a_kernel_of_their_own(first: bool, packed_kernel: list[str]) -> None:
+def test_packed_sequences_by_a_kernel_of_their_own(
+    first: bool, packed_kernel: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """States and gradients are those of the kernel of products, in each layer; the last one may read few rows of a sequence."""
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
     config = BertConfig(vocab_size=40, initializer_range=0.5, **sizes)
@@ -315,16 +319,19 @@ def test_packed_sequences_by_a_kernel_of_their_own(first: bool, packed_kernel: l
         states = model.encode(batch)
         return [states, *torch.autograd.grad(states.square().sum(), [*model.encoder.parameters()])]
 
-    found = run(0.0)
-    assert packed_kernel == ["packed"] * 3
+    found = run(0.0), run(1e-9)
+    assert packed_kernel == [0.0] * 3 + [1e-9] * 3
+    monkeypatch.undo()
     wanted = run(1e-9)
-    assert packed_kernel == ["packed"] * 3, "with dropout there is none"
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    assert len(packed_kernel) == 6
+    for one, other, expected in zip(*found, wanted, strict=True):
+        torch.testing.assert_close(one, expected, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(other, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("dropout", [PLAIN, HARDLY_ANY])
 @pytest.mark.parametrize("first", [True, False])
-def test_torch_takes_what_its_packed_kernel_is_given(first: bool) -> None:
+def test_torch_takes_what_its_packed_kernel_is_given(first: bool, dropout: Dropout, monkeypatch: pytest.MonkeyPatch) -> None:
     """On tensors without values: the call has its arguments, the result its shape, and no value is read."""
     cu, lengths = torch.zeros(4, dtype=torch.long, device="meta"), np.array([7, 2, 30])
     keys = Grouped.of(cu, lengths, torch.bfloat16, [0, 3], padding_rows=1)
@@ -334,24 +341,33 @@ def test_torch_takes_what_its_packed_kernel_is_given(first: bool) -> None:
     pattern = Pattern.of(rows, keys, None, torch.bfloat16, bounds)
     tokens = torch.zeros(40, 3 * 64, dtype=torch.bfloat16, device="meta")
     joint, queries = (tokens[:, 64:], tokens[:8, :64]) if first else (tokens, None)
-    found = attention.attend(joint, queries, pattern, 2, PLAIN)
+    seeded: list[torch.device] = []
+    monkeypatch.setattr(DropoutStream, "generator", lambda self, device: seeded.append(device))
+    found = attention.attend(joint, queries, pattern, 2, dropout)
+    assert seeded == ([tokens.device] if dropout.active else []), "the kernel draws from torch's generator"
     assert (found.shape, found.dtype, found.device.type) == ((8 if first else 40, 64), torch.bfloat16, "meta")
 
 
-GPU_KERNELS = {
-    "packed": (torch.bfloat16, PLAIN),
-    "packed, fp16": (torch.float16, PLAIN),
-    "fused, bf16": (torch.bfloat16, HARDLY_ANY),
-    "fused, fp32": (torch.float32, PLAIN),
-    "fused with dropout, fp32": (torch.float32, HARDLY_ANY),
+GPU_KERNELS = {  # dtype, dropout, and whether torch has a kernel for packed sequences
+    "packed": (torch.bfloat16, PLAIN, True),
+    "packed, fp16": (torch.float16, PLAIN, True),
+    "packed with dropout": (torch.bfloat16, HARDLY_ANY, True),
+    "fused, bf16": (torch.bfloat16, PLAIN, False),
+    "fused with dropout, bf16": (torch.bfloat16, HARDLY_ANY, False),
+    "fused, fp32": (torch.float32, PLAIN, False),
+    "fused with dropout, fp32": (torch.float32, HARDLY_ANY, False),
 }
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_fused_dropout_is_repeated_by_its_seed() -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_on_a_gpu_dropout_is_repeated_by_its_seed_and_keeps_the_mean(dtype: torch.dtype) -> None:
+    """By the packed kernel in bf16, by the fused one in float32. With values of 1, a query reads the sum of its weights."""
     dropout, cuda = Dropout(0.4, DropoutStream()), torch.device("cuda", 0)
-    packing = Packing(batch_of([30, 12, 7, 2], first=False).to(cuda), 2, 32, torch.bfloat16, causal=False, dropout=True)
-    tokens = packing.pad(torch.randn(51, 3 * 64, dtype=torch.bfloat16, device=cuda))
+    packing = Packing(batch_of([30, 12, 7, 2] * 8, first=False).to(cuda), 2, 32, dtype, causal=False)
+    assert (packing.tokens.bounds is not None) == (dtype == torch.bfloat16)
+    tokens = torch.randn(8 * 51, 3 * 64, dtype=dtype, device=cuda)
+    tokens[:, 128:] = 1
 
     def run(*key: int) -> Tensor:
         dropout.stream.seed(*key)
@@ -360,21 +376,25 @@ def test_on_a_gpu_fused_dropout_is_repeated_by_its_seed() -> None:
     first = run(1, 2)
     assert not torch.equal(run(1, 3), first)
     assert torch.equal(run(1, 2), first)
+    means = torch.stack([run(1, number).float().mean() for number in range(100)])
+    assert abs(means.mean().item() - 1) < 0.02
+    assert means.std().item() > 1e-3
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", GPU_KERNELS)
 @pytest.mark.parametrize("first", [True, False])
-def test_on_a_gpu(name: str, first: bool) -> None:
+def test_on_a_gpu(name: str, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Output and gradients, beside those of products in float64. first: of each sequence the first row alone is a query."""
-    dtype, dropout = GPU_KERNELS[name]
+    dtype, dropout, is_packed = GPU_KERNELS[name]
+    if not is_packed:
+        monkeypatch.setattr("bertkit.model.layout.has_packed_kernel", lambda device, dtype, head_size: False)
     batch = batch_of([30, 12, 7, 2], first=first)
     tokens = torch.randn(51, 3 * 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
 
     def run(given: Batch, dtype: torch.dtype, dropout: Dropout) -> tuple[Tensor, Tensor]:
-        packing = Packing(given, 2, 32, dtype, causal=False, dropout=dropout.active)
-        packed = given.input_ids.is_cuda and dtype != torch.float32 and not dropout.active
-        assert (packing.rows.bounds is not None) == packed
+        packing = Packing(given, 2, 32, dtype, causal=False)
+        assert (packing.rows.bounds is not None) == (given.input_ids.is_cuda and is_packed)
         own = tokens.to(given.input_ids.device, dtype).requires_grad_()
         joint = packing.pad(own)
         rows = packing.select(joint[:, :64]) if first else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import torch
 from accelerate.state import AcceleratorState
 from shapes import SHAPES, TRAINING, Trained, training_run
 
-from bertkit.config import TrainConfig
+from bertkit.config import PretrainConfig, TrainConfig
+from bertkit.training.loss_scale import LossScale
 
 pytestmark = pytest.mark.gpu
 CONFIG = dataclasses.replace(TRAINING, warmup_ratio=0.0, schedule="constant", learning_rate=1e-3, dropout=0.0)
@@ -23,9 +25,10 @@ WAYS: dict[str, dict[str, object]] = {
     "fp16": {"precision": "fp16"},
     "several micro-batches": {"precision": "bf16", "micro_batch_tokens": 25},
     "checkpointing": {"precision": "bf16", "activation_checkpointing": True},
-    "compiled": {"precision": "bf16", "compile": True},
     "muon": {"precision": "bf16", "optimizer": "muon"},
+    "compiled": {"precision": "bf16", "compile": True},
 }
+COMPILED = pytest.mark.filterwarnings("ignore")  # the compiler's own warnings differ between versions of torch
 
 
 @pytest.fixture(autouse=True)
@@ -40,14 +43,29 @@ def trained(name: str, config: TrainConfig, folder: Path, device: str, steps: in
     return training_run(SHAPES[name], dataclasses.replace(config, device=device), steps, folder)
 
 
-@pytest.mark.parametrize("way", WAYS)
+def config_of(**changes: object) -> TrainConfig:
+    kind = PretrainConfig if changes.get("optimizer") == "muon" else TrainConfig  # only pre-training has all optimizers
+    return kind(**{field.name: getattr(CONFIG, field.name) for field in dataclasses.fields(TrainConfig)} | changes)
+
+
+def before_a_skipped_update(run: Trained) -> int:
+    """The number of steps whose losses do not depend on an update that overflowing gradients prevented."""
+    events = [json.loads(line) for line in (run.run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    scales = [event["loss_scale"] for event in events if "loss_scale" in event]
+    steps = next((number for number, scale in enumerate(scales, 1) if scale < LossScale().scale), len(scales))
+    assert steps >= 4
+    return steps
+
+
+@pytest.mark.parametrize("way", [pytest.param(way, marks=COMPILED if way == "compiled" else ()) for way in WAYS])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_curve_is_that_of_a_cpu(name: str, way: str, tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, **WAYS[way])
-    exact = dataclasses.replace(CONFIG, optimizer=config.optimizer, precision="fp32")
+    config = config_of(**WAYS[way])
+    exact = config_of(optimizer=config.optimizer)
     wanted = trained(name, exact, tmp_path / "cpu", "cpu").losses
     found = trained(name, config, tmp_path / "gpu", "cuda")
-    np.testing.assert_allclose(found.losses, wanted, rtol=1e-4 if config.precision == "fp32" else 3e-2)
+    steps = before_a_skipped_update(found) if config.precision == "fp16" else len(wanted)
+    np.testing.assert_allclose(found.losses[:steps], wanted[:steps], rtol=1e-4 if config.precision == "fp32" else 3e-2)
     assert {tensor.dtype for tensor in found.parameters.values()} == {torch.float32}
 
 
@@ -65,6 +83,7 @@ def test_dropout_draws_the_same_again(checkpointing: bool, tmp_path: Path) -> No
 def test_a_checkpoint_resumes(tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, precision="fp16", save_steps=5, keep_checkpoints="all", device="cuda")
     whole = training_run(SHAPES["sentence"], config, 10, tmp_path / "whole")
-    checkpoint = tmp_path / "whole" / "checkpoint-5"
-    again = training_run(SHAPES["sentence"], config, 10, tmp_path / "again", resume_from=checkpoint)
-    np.testing.assert_allclose(again.losses[-5:], whole.losses[-5:], rtol=1e-2)
+    losses = whole.losses
+    again = training_run(SHAPES["sentence"], config, 10, tmp_path / "whole", resume_from=tmp_path / "whole" / "checkpoint-5")
+    np.testing.assert_allclose(again.losses, losses, rtol=1e-2)
+    assert again.losses[:5] == losses[:5]

@@ -21,7 +21,7 @@ from bertkit import progress
 from bertkit.config import TrainConfig
 from bertkit.errors import UsageError
 from bertkit.model.batch import Batch
-from bertkit.model.bert import set_activation_checkpointing
+from bertkit.model.bert import BertSelfAttention, set_activation_checkpointing
 from bertkit.model.dropout import set_dropout
 from bertkit.model.flops import flop_counter
 from bertkit.model.language_model import LanguageModel
@@ -156,7 +156,7 @@ def _scores(module: LanguageModel, batch: Batch) -> int:
     """The bytes that the matrix-product kernel keeps for each query and key: with dropout, the weight, the mask and their
     product; without dropout, torch's own such kernel is used, which keeps scores and weights."""
     encoder = module.bert.encoder
-    dropout = encoder.attention_dropout_is_active
+    dropout = any(isinstance(part, BertSelfAttention) and part.dropout.active for part in encoder.modules())
     dtype = next(module.parameters()).dtype
     packing = encoder.packing(batch, dtype)
     lower, last = (
