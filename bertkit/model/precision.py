@@ -41,7 +41,7 @@ ALTERNATIONS = 5  # rounds of timed passes; more if other programs disturb them
 PATIENCE = 2.0  # seconds after which disturbed timings are accepted
 UNDISTURBED = 0.9  # share of a pass's time for which all threads must be computing
 OPERATIONS = 4e9  # per timed pass: some milliseconds
-TOKENS_OF_A_GPU = 8192  # per timed pass on a GPU
+OPERATIONS_OF_A_GPU = 1e12  # likewise; with a third of them, starting the kernels took longer than an H200 needed to compute
 CPU = torch.device("cpu")
 
 
@@ -236,7 +236,9 @@ def measure_rates(
     of_attention = [(3 * hidden_size, hidden_size), (hidden_size, hidden_size)]  # query, key and value are one product
     shapes = [*of_attention, (intermediate_size, hidden_size), (hidden_size, intermediate_size)]
     of_token = sum(2 * rows * columns for rows, columns in shapes) * (3 if training else 1)
-    tokens = int(min(max(OPERATIONS / of_token, 64), 1024)) if device.type == "cpu" else TOKENS_OF_A_GPU
+    tokens = int(min(max(OPERATIONS / of_token, 64), 1024))
+    if device.type != "cpu":
+        tokens = int(OPERATIONS_OF_A_GPU / of_token)
 
     def random(*shape: int, dtype: torch.dtype) -> Tensor:
         return torch.rand(shape, dtype=dtype, device=device, requires_grad=training)
