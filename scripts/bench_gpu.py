@@ -27,6 +27,7 @@ SCRIPTS = ROOT / "scripts"
 WORK = ROOT / "build" / "bench_gpu"  # what is made once: models, texts, corpora
 VOCAB_SIZE = 30522
 STEPS, WARMUP = 40, 10
+SEEDS = [1]
 SECONDS = 300  # after which a row is given up, compiling and loading among them
 CLASSES, TEXTS = 2, 4096
 
@@ -36,7 +37,23 @@ SIDES = {
     "pretrain": ("bertkit", "bertkit-compiled", "bf16", "compiled"),
     "predict": ("bertkit", "transformers"),
 }
-RECORDED = ("examples_per_s", "real_tokens_per_s", "matrix_share", "waiting_share", "peak_gpu_mib", "precision", "gpu")
+RECORDED = (
+    "examples_per_s",
+    "real_tokens_per_s",
+    "tflops",
+    "matrix_share",
+    "waiting_share",
+    "peak_gpu_mib",
+    "precision",
+    "gpu",
+)
+COLUMNS = {  # of what is recorded, those in the table: name and form
+    "examples_per_s": ("examples/s", ".0f"),
+    "real_tokens_per_s": ("real tokens/s", ".0f"),
+    "tflops": ("TFLOP/s", ".0f"),
+    "matrix_share": ("share of products' rate", ".0%"),
+    "peak_gpu_mib": ("peak MiB", ".0f"),
+}
 # What bertkit is to reach: times the fastest peer; in pre-training also the share of products' rate of BERT-large at 512, and
 # real tokens/s of BERT-base on an H100.
 NEEDED_RATIO, NEEDED_SHARE, NEEDED_TOKENS = 1.5, 0.5, 300_000
@@ -129,7 +146,7 @@ def run_row(work: Work, side: str, *, steps: int, warmup: int, folder: Path) -> 
     if work.kind == "predict":
         return run_script(SCRIPTS / "timed_gpu_prediction.py", [side, *typed(named)], seconds=SECONDS)
     family = "pretraining" if work.kind == "pretrain" else "text-classification"
-    named |= {"family": family, "size": work.size, "steps": steps, "warmup": warmup, "seed": 1}
+    named |= {"family": family, "size": work.size, "steps": steps, "warmup": warmup, "seed": SEEDS[0]}
     named["micro-batch-tokens"] = work.batch_size * work.max_length
     return run_script(SCRIPTS / "timed_training.py", [side, *typed(named)], seconds=SECONDS)
 
@@ -149,13 +166,12 @@ def label(side: str) -> str:
 def render(values: Mapping[str, Any]) -> str:
     """A row each side of each work, and what bertkit's fastest is to the fastest peer; the card's name beside each."""
     table, ratios = [], []
+    shown = {name: column for name, column in COLUMNS.items() if any(name in each for each in values["rows"].values())}
     for work in WORKS:
         found = {side: values["rows"].get(f"{work.name}/{side}") for side in SIDES[work.kind]}
         there = {side: each for side, each in found.items() if each}
         for side, each in there.items():
-            share, memory = each.get("matrix_share"), each.get("peak_gpu_mib")
-            cells = [f"{each['examples_per_s']:.0f}", f"{each['real_tokens_per_s']:.0f}"]
-            cells += ["-" if share is None else f"{100 * share:.0f}%", "-" if memory is None else f"{memory:.0f}"]
+            cells = [format(each[name], form) if name in each else "-" for name, (_, form) in shown.items()]
             table.append([work.name, label(side), *cells, each.get("gpu", "no GPU")])
         cards = {each.get("gpu") for each in there.values()}
         rates = {side: each["real_tokens_per_s"] for side, each in there.items()}
@@ -164,13 +180,13 @@ def render(values: Mapping[str, Any]) -> str:
             first, second = max(ours, key=ours.__getitem__), max(theirs, key=theirs.__getitem__)
             ratio = f"**{ours[first] / theirs[second]:.2f}**"
             ratios.append([work.name, f"{label(first)} to {label(second)}", ratio, f"{NEEDED_RATIO:g}"])
-    columns = ["work", "side", "examples/s", "real tokens/s", "share of products' rate", "peak MiB", "GPU"]
+    columns = ["work", "side", *(name for name, _ in shown.values()), "GPU"]
     needed = (
         f"Needed of pre-training besides: {NEEDED_SHARE:.0%} of the rate of plain matrix products for BERT-large at 512, "
         f"{NEEDED_TOKENS:,} real tokens/s for BERT-base on an H100. The tests marked gpu: {values['tests']}."
     )
     return markdown.block(
-        [{**values, "seeds": [1], "model": {"name": "random weights"}}],
+        [{**values, "seeds": SEEDS, "model": {"name": "random weights"}}],
         markdown.table(columns, table, numbers_from=2),
         markdown.table(["work", "real tokens/s", "ratio", "needed"], ratios, numbers_from=2),
         [needed],
@@ -207,7 +223,7 @@ def main() -> None:
         raise SystemExit("error: torch finds no GPU here\nhint: `make bench` measures on a CPU")
     path = RESULTS / f"{NAME}.json"
     command = ["python scripts/bench_gpu.py"]
-    values: dict[str, Any] = {"name": NAME, "command": command, **provenance(), "tests": "not run", "rows": {}}
+    values: dict[str, Any] = {"name": NAME, "command": command, "seeds": SEEDS, **provenance(), "tests": "not run", "rows": {}}
     if path.is_file():
         before = json.loads(path.read_text(encoding="utf-8"))
         if before["commit"] == values["commit"] and not options.again:

@@ -375,6 +375,7 @@ def summary(timed: Timed) -> dict[str, Any]:
         **({"waiting_share": sum(timed.waited) / total} if timed.waited else {}),
         **({"precision": timed.precision} if timed.precision else {}),
         **({"matrix_share": sum(timed.flops) / total / (1e9 * timed.rate)} if timed.flops else {}),
+        **({"tflops": sum(timed.flops) / total / 1e12} if timed.flops else {}),
         "timed_steps": len(timed.steps),
         "examples_per_s": sum(step.examples for step in timed.steps) / total,
         "real_tokens_per_s": sum(step.tokens for step in timed.steps) / total,

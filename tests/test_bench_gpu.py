@@ -54,14 +54,20 @@ def test_the_rows_are_those_that_are_asked_for() -> None:
 
 def test_the_table_names_the_card_and_compares_the_fastest() -> None:
     def row(rate: float) -> dict[str, object]:
-        return {"examples_per_s": rate / 100, "real_tokens_per_s": rate, "gpu": "NVIDIA A100", "matrix_share": 0.42}
+        return {
+            "examples_per_s": rate / 100,
+            "real_tokens_per_s": rate,
+            "gpu": "NVIDIA A100",
+            "matrix_share": 0.42,
+            "tflops": 99.6,
+        }
 
     rows = {"pretrain-base-128/bertkit": row(1000.0), "pretrain-base-128/bertkit-compiled": row(3000.0)}
     rows |= {"pretrain-base-128/bf16": row(1500.0), "pretrain-base-128/compiled": row(1200.0)}
     versions = dict.fromkeys(("bertkit", "torch", "transformers"), "1")
     values = {"name": GPU, "command": ["python scripts/bench_gpu.py"], "commit": "abc", "date": "2026-01-01", "machine": "CPU"}
     table = bench_gpu.render({**values, "versions": versions, "tests": "9 passed", "rows": rows})
-    assert "| pretrain-base-128 | bertkit, --compile | 30 | 3000 | 42% | - | NVIDIA A100 |" in table
+    assert "| pretrain-base-128 | bertkit, --compile | 30 | 3000 | 100 | 42% | NVIDIA A100 |" in table
     assert "| pretrain-base-128 | bertkit, --compile to Trainer: pad to max_length, bf16 | **2.00** | 1.5 |" in table
     rows["pretrain-base-128/bertkit"] = row(1000.0) | {"gpu": "NVIDIA H100"}
     assert "**" not in bench_gpu.render({**values, "versions": versions, "tests": "9 passed", "rows": rows}), "of two cards"

@@ -31,7 +31,7 @@ import pretraining_results
 import provenance
 import scale_results
 import trainer_results
-from entries import ENTRIES, Entry
+from entries import ENTRIES, GPU, Entry
 
 import results
 from bertkit.config import PretrainConfig, filled
@@ -175,7 +175,7 @@ def test_a_result_says_where_it_comes_from(path: Path) -> None:
     assert not of_a_model or values["seeds"]
     assert all(isinstance(seed, int) for seed in values.get("seeds", ()))
     assert {"bertkit", "python", "torch", "transformers"} <= set(values["versions"])
-    of_several = (pretraining_results.NAME, budget_results.NAME, own_text_results.NAME, *paper_tables.TABLES)
+    of_several = (pretraining_results.NAME, budget_results.NAME, own_text_results.NAME, GPU, *paper_tables.TABLES)
     if of_a_model and path.stem not in of_several:
         assert values["model"]["name"] == (BY_NAME[path.stem].model if path.stem in BY_NAME else "minilm")
         assert re.fullmatch(r"[0-9a-f]{64}", values["model"]["sha256"])
