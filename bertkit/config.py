@@ -215,10 +215,10 @@ class TrainConfig:
     )
     max_grad_norm: float = option(1.0, "clip gradients to this norm; 0 turns clipping off", minimum=0)
     dropout: float | None = option(
-        None, "dropout of hidden states, attention and classifier; default: the model's config", minimum=0, maximum=1
+        None, "dropout of hidden states, attention and classifier; default: the model's config", minimum=0, maximum=0.99
     )
     attention_dropout: float | None = option(
-        None, "dropout of attention probabilities only; default: the same as --dropout", minimum=0, maximum=1
+        None, "dropout of attention probabilities only; default: the same as --dropout", minimum=0, maximum=0.99
     )
     seed: int = option(42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
     precision: str = option(

@@ -289,6 +289,7 @@ def test_a_side_counts_real_tokens_only(
     assert 0 < found.get("matrix_share", 0.5) < 1.2
 
 
+@pytest.mark.slow
 def test_a_side_is_a_process_of_its_own(make_model_dir: Callable[..., Path], tmp_path: Path, monkeypatch) -> None:
     model = make_model_dir(max_position_embeddings=384)
     assert run_small("mrpc", "bertkit", model, tmp_path, monkeypatch)["timed_steps"] == 3

@@ -17,12 +17,6 @@ from entries import GPU
 import results
 
 pytestmark = pytest.mark.e2e
-SLOW = [
-    pytest.param(kind, side, marks=pytest.mark.slow)
-    for kind, sides in bench_gpu.SIDES.items()
-    for side in sides
-    if (kind, side) != ("finetune", "bertkit")
-]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +29,8 @@ def make_it_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_gpu, "TEXTS", 64)
 
 
-@pytest.mark.parametrize(("kind", "side"), [("finetune", "bertkit"), *SLOW])
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "side"), [(kind, side) for kind, sides in bench_gpu.SIDES.items() for side in sides])
 def test_a_row_is_measured(kind: str, side: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_it_small(monkeypatch)
     found = bench_gpu.run_row(Work(kind, "minilm", 16, 4), side, steps=3, warmup=1, folder=folder)
@@ -71,7 +66,7 @@ def test_the_table_names_the_card_and_compares_the_fastest() -> None:
     assert "| pretrain-base-128 | bertkit, --compile to Trainer: pad to max_length, bf16 | **2.00** | 1.5 |" in table
     rows["pretrain-base-128/bertkit"] = row(1000.0) | {"gpu": "NVIDIA H100"}
     assert "**" not in bench_gpu.render({**values, "versions": versions, "tests": "9 passed", "rows": rows}), "of two cards"
-    assert "The tests marked gpu: 9 passed." in table
+    assert "4 of 36 rows are measured. The tests marked gpu: 9 passed." in table
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -126,6 +126,7 @@ def test_without_dropout_of_its_own_torch_draws(undone: None, make_model_dir: Ca
     assert all(one != other for one, other in zip(drawn, again, strict=True))
 
 
+@pytest.mark.slow
 def test_a_side_does_without_levers(make_model_dir: Callable[..., Path], tmp_path: Path) -> None:
     """In a process of its own; padding that is computed does not count as tokens."""
     data = tmp_path / "rows.jsonl"

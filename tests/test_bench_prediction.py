@@ -240,6 +240,7 @@ def test_what_is_there_is_not_made_again(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert not (tmp_path / "model.onnx").exists(), "of other weights"
 
 
+@pytest.mark.slow
 def test_the_script_prints_what_the_pipeline_says(make_folder: Callable[[str], Path], tmp_path: Path) -> None:
     run = make_folder("text-classification") / prediction_models.RUN
     texts = ["the good movie", "the bad movie " * 4, "the bad movie"]

@@ -30,6 +30,7 @@ def test_the_corpus_is_one(corpus: Path) -> None:
     assert meta["train"]["tokens"] > 100 * 19_000
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_the_sequences_that_it_would_have_had(corpus: Path, tmp_path: Path) -> None:
     found = timed_scale.time_resume(corpus, tmp_path, 60)
     assert found["same"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
@@ -50,9 +51,20 @@ class OneProcess(NamedTuple):
         """Return at once: there are no other processes."""
 
 
+# Warnings of torch on a GPU about what it then does itself: in a backward pass's own thread, it sets the context; for each call
+# of an LSTM in bf16, it copies the weights, a few megabytes, into one piece.
+_SOLVED_BY_TORCH = (
+    "Attempting to run cuBLAS, but there was no current CUDA context",
+    "RNN module weights are not part of single contiguous chunk of memory",
+)
+
+
 def _available(device: str | None) -> str:
     """The kind of a device by name; None is "auto". Raises MachineError for one that is not available."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if available["cuda"]:
+        for message in _SOLVED_BY_TORCH:
+            warnings.filterwarnings("ignore", message)
     if device is None or device == "auto":
         return next(kind for kind, is_there in available.items() if is_there)
     if not available.get(device, True):

@@ -7,7 +7,6 @@ plus F features and C classes.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from abc import ABC, abstractmethod
 from functools import lru_cache
 from typing import Any
@@ -362,20 +361,17 @@ class BertForTokenClassification(Head):
         lstm = self.head["lstm"]
         assert isinstance(lstm, nn.LSTM)
         start = hidden.new_zeros(2 * lstm.num_layers, int(sizes[0]), lstm.hidden_size)
-        with warnings.catch_warnings():
-            # in bf16, torch copies the weights, some megabytes, into one piece for each call on a GPU, and says so
-            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
-            states, _, _ = torch.lstm(
-                hidden.index_select(0, order),
-                torch.from_numpy(sizes),
-                (start, start),
-                list(lstm.parameters()),
-                has_biases=True,
-                num_layers=lstm.num_layers,
-                dropout=0.0,
-                train=self.training,
-                bidirectional=True,
-            )
+        states, _, _ = torch.lstm(
+            hidden.index_select(0, order),
+            torch.from_numpy(sizes),
+            (start, start),
+            list(lstm.parameters()),
+            has_biases=True,
+            num_layers=lstm.num_layers,
+            dropout=0.0,
+            train=self.training,
+            bidirectional=True,
+        )
         return torch.empty_like(states).index_copy(0, order, states)
 
 

@@ -28,7 +28,7 @@ SCORES_OF_A_GROUP = 2**21
 # of SST-2 and CoNLL-2003 (two cores, bf16), a step takes a tenth less time than with one group; 8 parts are no faster.
 SCORES_OF_A_START = 2**15
 PARTS = 4
-LARGEST_PACKED = 256  # the largest head size that torch's kernel for packed sequences supports
+LARGEST_PACKED = 192  # the largest head size for which torch's kernel for packed sequences has gradients on every GPU
 CPU = torch.device("cpu")
 MULTIPLE = 8  # padded lengths are multiples of it, which keeps shapes few, as in `round_up_shape`
 # Digits for `round_up_shape`. MANY: in training. FEW: for the rows of heads, whose number varies more, and in CPU inference,
@@ -116,7 +116,8 @@ class HeadLayout(NamedTuple):
 
 @dataclass(frozen=True)
 class Grouped:
-    """Packed rows in groups of whole sequences: the number of rows in each group, and their layout.
+    """Packed rows in groups of whole sequences: the number of rows in each group, and their layout. The kernel for packed
+    sequences takes one group and no layout.
 
     padding_rows: rows after the groups that belong to no sequence; they attend to nothing, and nothing attends to them.
     """
@@ -224,27 +225,25 @@ class Packing:
     def __init__(self, batch: Batch, num_heads: int, head_size: int, dtype: torch.dtype, *, causal: bool) -> None:
         device = batch.cu_seqlens.device
         on_cpu = device.type == "cpu"
-        takes_packed = not causal and has_packed_kernel(device, dtype, head_size)
+        takes_packed = not causal and batch.max_rows != 0 and has_packed_kernel(device, dtype, head_size)
         # Dropout draws bits for padding rows too, so changing their number would change the training.
         in_use = on_cpu and not torch.is_grad_enabled()
         groups = group(batch.token_counts, num_heads) if on_cpu else group_by_length(batch.token_counts)
         if in_use:
             groups = _round_groups(groups)
-        if takes_packed:
-            groups = [0, len(batch.token_counts)]
         dtype = torch.promote_types(dtype, torch.float32) if on_cpu else dtype  # on a CPU, scores are masked in float32
         positions = _positions(batch) if causal else None
 
         def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], multiple: int) -> Grouped:
             count = int(counts.sum())
+            if takes_packed:
+                return Grouped([count], [])
             digits, multiple = (FEW, multiple if len(counts) > 1 else 1) if in_use else (MANY, 1)
             padding_rows = round_up_shape(count, digits, multiple) - count if on_cpu else 0
             return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=padding_rows, few=in_use)
 
         def bounds(cu_queries: Tensor, longest: int) -> Bounds | None:
-            if not takes_packed or not longest:
-                return None
-            return Bounds(cu_queries.int(), batch.cu_seqlens.int(), longest, batch.max_seqlen)
+            return Bounds(cu_queries.int(), batch.cu_seqlens.int(), longest, batch.max_seqlen) if takes_packed else None
 
         keys = grouped(batch.cu_seqlens, batch.token_counts, MULTIPLE_OF_TOKENS)
         self.tokens = self.rows = Pattern.of(keys, keys, positions, dtype, bounds(batch.cu_seqlens, batch.max_seqlen))

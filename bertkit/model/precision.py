@@ -42,6 +42,7 @@ PATIENCE = 2.0  # seconds after which disturbed timings are accepted
 UNDISTURBED = 0.9  # share of a pass's time for which all threads must be computing
 OPERATIONS = 4e9  # per timed pass: some milliseconds
 OPERATIONS_OF_A_GPU = 1e12  # likewise; with a third of them, starting the kernels took longer than an H200 needed to compute
+TOKENS_OF_A_GPU = 2**16  # at most, for small models: about a gigabyte
 CPU = torch.device("cpu")
 
 
@@ -238,7 +239,7 @@ def measure_rates(
     of_token = sum(2 * rows * columns for rows, columns in shapes) * (3 if training else 1)
     tokens = int(min(max(OPERATIONS / of_token, 64), 1024))
     if device.type != "cpu":
-        tokens = int(OPERATIONS_OF_A_GPU / of_token)
+        tokens = int(min(OPERATIONS_OF_A_GPU / of_token, TOKENS_OF_A_GPU)) // 64 * 64
 
     def random(*shape: int, dtype: torch.dtype) -> Tensor:
         return torch.rand(shape, dtype=dtype, device=device, requires_grad=training)
@@ -267,6 +268,10 @@ def measure_rates(
             impatient = time.perf_counter() - start > PATIENCE
             if turn >= ALTERNATIONS and (impatient or all(undisturbed for _, undisturbed in best.values())):
                 break
+    if device.type == "cuda":  # or the run would report this memory as its own
+        del layers, inputs
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
     rates = {name: round(tokens * of_token / seconds / 1e9, 1) for name, (seconds, _) in best.items()}
     return rates, all(undisturbed for _, undisturbed in best.values())
 

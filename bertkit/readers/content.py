@@ -22,8 +22,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from bertkit.errors import DataError, UsageError
-from bertkit.readers.encoding import Recoded, guess_encoding, is_utf8, two_byte_encoding
+from bertkit.errors import DataError
+from bertkit.readers.encoding import Recoded, guess_encoding, two_byte_encoding
 from bertkit.readers.faults import Faults
 from bertkit.readers.remote import is_url, open_url, without_query
 from bertkit.readers.zstd import ZstdFile
@@ -81,13 +81,7 @@ class Content:
         self.start = self._read(BLOCK)  # bytes by which formats are recognized
         # A byte-order mark of UTF-8 says more than an option for all files.
         if encoding is not None and not self.start.startswith((*_BINARY, codecs.BOM_UTF8)):
-            recoded = Recoded(self.start, self._plain, encoding)
-            if is_utf8(self.start) and not codecs.lookup(encoding).name.startswith("utf-8"):
-                what = f"{source} is text in UTF-8, not in the encoding {encoding}"
-                raise UsageError(
-                    what, hint="leave out --encoding, which would garble it; other files need a command of their own"
-                )
-            self._plain = io.BufferedReader(recoded)
+            self._plain = io.BufferedReader(Recoded(source, self.start, self._plain, encoding))
             self.start = self._read(BLOCK)
 
     @property

@@ -19,13 +19,14 @@ _BYTE_ORDER_MARKS = {  # those of UTF-32 begin with those of UTF-16
 
 
 class Recoded(io.RawIOBase):
-    """The bytes of a text in `encoding`, converted to UTF-8. begin: bytes already read from `stored`.
+    """The bytes of a text in `encoding`, converted to UTF-8. source: its name in errors. begin: bytes already read
+    from `stored`.
 
     Invalid bytes become 0xff, which UTF-8 never has, so the decoder can name the line. Raises UsageError for an unknown
-    encoding.
+    encoding, and for one that would garble UTF-8.
     """
 
-    def __init__(self, begin: bytes, stored: Any, encoding: str) -> None:
+    def __init__(self, source: str, begin: bytes, stored: Any, encoding: str) -> None:
         try:
             "".encode(encoding)  # refuses codecs of bytes, such as hex
             self._decoder = codecs.getincrementaldecoder(encoding)(_BROKEN)
@@ -33,6 +34,9 @@ class Recoded(io.RawIOBase):
         except (LookupError, UnicodeError):
             hint = "for example latin-1, windows-1252, utf-16, gb18030, big5, shift_jis, koi8-r"
             raise UsageError(f"--encoding is {encoding!r}, which Python does not know", hint=hint) from None
+        if garbles_utf8(encoding, begin):
+            hint = "leave out --encoding; files in another encoding need a command of their own"
+            raise UsageError(f"{source} is text in UTF-8, which --encoding {encoding} would garble", hint=hint)
         self._begin, self._stored, self._encoding = begin, stored, encoding
         self._left = b""
         self._ended = False
@@ -75,9 +79,14 @@ def two_byte_encoding(data: bytes) -> str | None:
     return "UTF-16LE" if odd > even else "UTF-16BE"
 
 
-def is_utf8(data: bytes) -> bool:
-    """Whether bytes, which may end inside a character, are surely UTF-8: valid, and with several characters beyond ASCII. Eight
-    that are valid by chance occur in one of a million GBK texts, and in no Latin one."""
+def garbles_utf8(encoding: str, data: bytes) -> bool:
+    """Whether an encoding of one byte a character, such as latin-1, would read each letter of UTF-8 as several. Others refuse
+    UTF-8 sooner or later.
+
+    data: a file's first bytes, which may end inside a character. Eight letters are not valid UTF-8 by chance.
+    """
+    if len(bytes(range(128, 256)).decode(encoding, "ignore")) <= 64:  # two bytes or more a character
+        return False
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data)
     except UnicodeDecodeError:

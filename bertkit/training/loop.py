@@ -12,7 +12,6 @@ import math
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -124,8 +123,6 @@ def train(
     set_dropout(module, config.dropout, config.attention_dropout)
     set_activation_checkpointing(module, config.activation_checkpointing)
     use_tf32(config.precision)
-    # torch's thread for backward passes says so on a GPU, and then does what is needed
-    warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA context")
     torch.backends.cuda.enable_cudnn_sdp(False)  # its attention compiles a plan for each new shape, and a run has many
     if config.compile:
         compile_layers(module)

@@ -71,8 +71,8 @@ class UpdateRule(ABC):
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """The norm of all gradients together, in the masters' dtype."""
         dtype = self.tensors[0].master.dtype
-        if gradients[0].device.type != "cpu":  # starting a kernel for each tensor would take longer than the sums
-            return torch.stack(torch._foreach_norm(list(gradients), dtype=dtype)).norm()
+        if gradients[0].device.type != "cpu":
+            return norm_by_few_kernels(gradients, dtype)
         return total_norm(gradient.to(dtype).flatten() for gradient in gradients)
 
     @abstractmethod
@@ -83,6 +83,12 @@ class UpdateRule(ABC):
 def total_norm(tensors: Iterable[Tensor]) -> Tensor:
     """The norm of flat tensors together; on a CPU, a dot product is faster, and nearer to the truth, than torch's norm."""
     return torch.stack([torch.dot(tensor, tensor) for tensor in tensors]).sum().sqrt()
+
+
+def norm_by_few_kernels(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """The norm of tensors of any dtype and shape together, in `dtype`; on a GPU, starting a kernel for each tensor would take
+    longer than the sums."""
+    return torch.stack(torch._foreach_norm(list(tensors), dtype=dtype)).norm()
 
 
 def clipping_divisor(norm: Tensor, max_norm: float) -> Tensor | None:

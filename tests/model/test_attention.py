@@ -343,9 +343,53 @@ def test_torch_takes_what_its_packed_kernel_is_given(first: bool, dropout: Dropo
     joint, queries = (tokens[:, 64:], tokens[:8, :64]) if first else (tokens, None)
     seeded: list[torch.device] = []
     monkeypatch.setattr(DropoutStream, "generator", lambda self, device: seeded.append(device))
+    joint.requires_grad_()
     found = attention.attend(joint, queries, pattern, 2, dropout)
+    (gradient,) = torch.autograd.grad(found.sum(), joint)
+    assert gradient.shape == joint.shape
     assert seeded == ([tokens.device] if dropout.active else []), "the kernel draws from torch's generator"
     assert (found.shape, found.dtype, found.device.type) == ((8 if first else 40, 64), torch.bfloat16, "meta")
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_are_those_of_what_dropout_kept(device: str) -> None:
+    """Values that tell keys apart show which weights were kept; autograd then has the gradients of the same attention. On a GPU
+    in bf16, by the kernel for packed sequences."""
+    lengths, size, p = [30, 12, 7, 2], 32, 0.3
+    on = torch.device(device, 0) if device == "cuda" else torch.device(device)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float64
+    dropout = Dropout(p, DropoutStream())
+    packing = Packing(batch_of(lengths, first=False).to(on), 2, size, dtype, causal=False)
+    assert (packing.tokens.bounds is not None) == (device == "cuda")
+    keys = torch.cat([torch.eye(size)[:length] for length in lengths]).repeat(1, 2)  # as values, a one for each key
+    tokens = torch.cat([torch.randn(51, 4 * size, generator=torch.Generator().manual_seed(0)), keys], 1).to(on, dtype)
+
+    def run(given: Tensor) -> Tensor:
+        dropout.stream.seed(1, 2)
+        return packing.unpad(attention.attend(packing.pad(given), None, packing.tokens, 2, dropout))
+
+    own = tokens.clone().requires_grad_()
+    found = run(own)
+    goal = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(on, dtype)
+    (gradient,) = torch.autograd.grad(found, own, goal)
+
+    exact = tokens.cpu().double().requires_grad_()
+    wanted = []
+    parts = zip(exact.split(lengths), found.detach().cpu().double().split(lengths), strict=True)
+    for part, weights in parts:
+        heads = part.unflatten(1, (3, 2, size)).permute(1, 2, 0, 3)  # query, key, value: (A, T, D)
+        scores = (heads[0] @ heads[1].mT / math.sqrt(size)).softmax(-1)
+        kept = weights.unflatten(1, (2, size))[..., : len(part)].transpose(0, 1) != 0
+        wanted.append(((scores * kept / (1 - p)) @ heads[2]).transpose(0, 1).flatten(1))
+    reference = torch.cat(wanted)
+    tolerance = 2e-2 if device == "cuda" else 1e-4  # a CPU drops in steps of 2 ** -16
+    expected = torch.autograd.grad(reference, exact, goal.cpu().double())[0]
+    for one, other in ((found.detach(), reference.detach()), (gradient, expected)):
+        assert (one.cpu().double() - other).norm() <= tolerance * other.norm()
+    assert 0.6 < (found.detach()[:30] != 0).double().mean().item() / (30 / 32) < 0.8
 
 
 GPU_KERNELS = {  # dtype, dropout, and whether torch has a kernel for packed sequences

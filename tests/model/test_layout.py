@@ -177,8 +177,8 @@ def test_which_kernel_a_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = torch.device("cuda", 0)
     found = {dtype: has_packed_kernel(gpu, dtype, 64) for dtype in (torch.bfloat16, torch.float16, torch.float32)}
     assert found == {torch.bfloat16: True, torch.float16: True, torch.float32: False}
-    sizes = {size: has_packed_kernel(gpu, torch.bfloat16, size) for size in (26, 32, 256, 264)}
-    assert sizes == {26: False, 32: True, 256: True, 264: False}
+    sizes = {size: has_packed_kernel(gpu, torch.bfloat16, size) for size in (26, 32, 192, 200)}
+    assert sizes == {26: False, 32: True, 192: True, 200: False}
     assert not has_packed_kernel(torch.device("cpu"), torch.bfloat16, 64)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert not has_packed_kernel(gpu, torch.bfloat16, 64)

@@ -48,10 +48,18 @@ def config_of(**changes: object) -> TrainConfig:
     return kind(**{field.name: getattr(CONFIG, field.name) for field in dataclasses.fields(TrainConfig)} | changes)
 
 
+def norms(run: Trained) -> list[float]:
+    """The gradients' norm in each step."""
+    return [event["grad_norm"] for event in events(run) if "grad_norm" in event]
+
+
+def events(run: Trained) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run.run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
 def before_a_skipped_update(run: Trained) -> int:
     """The number of steps whose losses do not depend on an update that overflowing gradients prevented."""
-    events = [json.loads(line) for line in (run.run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    scales = [event["loss_scale"] for event in events if "loss_scale" in event]
+    scales = [event["loss_scale"] for event in events(run) if "loss_scale" in event]
     steps = next((number for number, scale in enumerate(scales, 1) if scale < LossScale().scale), len(scales))
     assert steps >= 4
     return steps
@@ -62,10 +70,13 @@ def before_a_skipped_update(run: Trained) -> int:
 def test_the_curve_is_that_of_a_cpu(name: str, way: str, tmp_path: Path) -> None:
     config = config_of(**WAYS[way])
     exact = config_of(optimizer=config.optimizer)
-    wanted = trained(name, exact, tmp_path / "cpu", "cpu").losses
+    on_cpu = trained(name, exact, tmp_path / "cpu", "cpu")
+    wanted, norms_wanted = on_cpu.losses, norms(on_cpu)
     found = trained(name, config, tmp_path / "gpu", "cuda")
     steps = before_a_skipped_update(found) if config.precision == "fp16" else len(wanted)
-    np.testing.assert_allclose(found.losses[:steps], wanted[:steps], rtol=1e-4 if config.precision == "fp32" else 3e-2)
+    rtol = 1e-4 if config.precision == "fp32" else 3e-2
+    np.testing.assert_allclose(found.losses[:steps], wanted[:steps], rtol=rtol)
+    assert norms(found)[0] == pytest.approx(norms_wanted[0], rel=rtol)
     assert {tensor.dtype for tensor in found.parameters.values()} == {torch.float32}
 
 
@@ -77,6 +88,7 @@ def test_dropout_draws_the_same_again(checkpointing: bool, tmp_path: Path) -> No
     again = trained("sentence", config, tmp_path / "again", "cuda")
     other = trained("sentence", dataclasses.replace(config, seed=CONFIG.seed + 1), tmp_path / "other", "cuda")
     np.testing.assert_allclose(again.losses, first.losses, rtol=1e-2)
+    np.testing.assert_allclose(norms(again)[0], norms(first)[0], rtol=1e-2)
     assert not np.allclose(other.losses, first.losses, rtol=1e-2)
 
 

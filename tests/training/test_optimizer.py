@@ -15,6 +15,7 @@ from bertkit.config import PretrainConfig, TrainConfig, filled, options_of
 from bertkit.model.bert import initialize
 from bertkit.model.heads import BertForSequenceClassification
 from bertkit.training.optimizer import FALLS, RULES, Optimizer, decays, learning_rate_at, learning_rate_of
+from bertkit.training.update_rule import norm_by_few_kernels
 
 SETTINGS = filled(
     PretrainConfig(learning_rate=3e-3, weight_decay=0.2, adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-5, max_grad_norm=0.5)
@@ -35,6 +36,20 @@ def gradients(step: int, module: nn.Module) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(step)
     scale = 0.01 if step % 2 else 3.0
     return {name: torch.randn(p.shape, generator=generator) * scale for name, p in module.named_parameters() if p.requires_grad}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_norm_by_few_kernels_is_the_norm(dtype: torch.dtype) -> None:
+    """As on a GPU: of any shapes, in float32, where float16 would overflow; what is not finite stays so."""
+    tensors = [torch.randn(7, 5), torch.randn(3), torch.full((2, 2), 6e4), torch.randn(1000, 30)]
+    found = norm_by_few_kernels([tensor.to(dtype) for tensor in tensors], torch.float32)
+    wanted = np.sqrt(sum(tensor.to(dtype).double().square().sum().item() for tensor in tensors))
+    assert (found.dtype, found.shape) == (torch.float32, ())
+    assert found.item() == pytest.approx(wanted, rel=1e-5)
+    for value in (torch.inf, torch.nan):
+        assert not norm_by_few_kernels(
+            [tensors[0].to(dtype), torch.tensor([1.0, value], dtype=dtype)], torch.float32
+        ).isfinite()
 
 
 def set_gradients(module: nn.Module, values: dict[str, Tensor]) -> None:
