@@ -95,7 +95,7 @@ def _beside_the_probe(folder: Path) -> dict[str, Any]:
     from bertkit.model.devices import start_accelerator
     from bertkit.model.pretrained import open_pretrained
     from bertkit.runs.finetuning.baselines import fit_baselines
-    from bertkit.runs.inference.predictor import predict_and_tell
+    from bertkit.runs.inference.task_predictor import predict_and_tell
     from bertkit.runs.target import open_target
     from bertkit.tasks.baselines import LINEAR_PROBE
     from bertkit.tasks.splits import read_splits

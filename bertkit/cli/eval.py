@@ -54,7 +54,8 @@ def evaluate(
     from bertkit import progress
     from bertkit.files import refuse_unwritable, write_files
     from bertkit.report import show
-    from bertkit.runs.inference import language_model
+    from bertkit.runs.inference.held_out_corpora import evaluate_corpora
+    from bertkit.runs.inference.language_model import is_language_model, refuse_task_options
     from bertkit.runs.inference.scores import evaluate_target, report_scores
     from bertkit.runs.series import runs_to_use
     from bertkit.runs.target import open_target
@@ -64,10 +65,10 @@ def evaluate(
             raise UsageError("--output-dir names a file; expected a folder", where=str(output_dir))
         refuse_unwritable(output_dir)
     run, *others = runs_to_use(target, ensemble=ensemble)
-    if recipe is None and language_model.is_language_model(run):
+    if recipe is None and is_language_model(run):
         flags = {"split": split, "output_dir": output_dir, "intervals": intervals, "errors": errors}
-        language_model.refuse_task_options(overrides | {name: value for name, value in flags.items() if value})
-        scores = language_model.evaluate_corpora(run, corpus or [], overrides)
+        refuse_task_options(overrides | {name: value for name, value in flags.items() if value})
+        scores = evaluate_corpora(run, corpus or [], overrides)
         print_json(scores, wanted=as_json)
         progress.table(target, ["score", "value"], list(scores.items()))
         return

@@ -122,6 +122,7 @@ def pretrain(
     from bertkit.corpus.corpora import open_corpora
     from bertkit.runs.pretraining import pretrain as pretraining
     from bertkit.runs.pretraining.estimate import Gpus
+    from bertkit.runs.pretraining.weights import fresh_architecture
 
     file = read_options(config, pretrain, overrides)
     saved = file.options
@@ -142,7 +143,7 @@ def pretrain(
     architecture = None
     opened = open_corpora(corpora)
     if model is None:
-        architecture = pretraining.fresh_architecture(opened[0].meta, settings, model_size, sizes, config_name)
+        architecture = fresh_architecture(opened[0].meta, settings, model_size, sizes, config_name)
     pretraining.pretrain(
         opened,
         settings,

@@ -89,7 +89,7 @@ def _answers(
 
 def _fills(model: Predictor, examples: Examples, row: int, found: Prediction, top_k: int = 5, **targets: Any) -> Any:
     text, tokenizer = examples.columns["text"][row], model.pretrained.tokenizer
-    mask = tokenizer.special_tokens["mask_token"]
+    mask = tokenizer.mask_token
     if not (masks := found.details["fills"]):
         raise DataError(f"no {mask} in the text, or none in its first {model.max_length} tokens")
     answers = [
@@ -191,7 +191,7 @@ class Served:
     @property
     def mask_token(self) -> str | None:
         """The token that it fills in; None for a model of another task."""
-        return self.predictor.pretrained.tokenizer.special_tokens["mask_token"] if self.predictor.task is None else None
+        return self.predictor.pretrained.tokenizer.mask_token if self.predictor.task is None else None
 
     @property
     def explains(self) -> bool:

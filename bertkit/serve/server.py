@@ -20,7 +20,8 @@ from bertkit.model.directory import read_config, resolve
 from bertkit.model.streams import num_streams
 from bertkit.runs.evaluate import batch_tokens
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
-from bertkit.runs.inference.predictor import Predictor, TaskPredictor
+from bertkit.runs.inference.predictor import Predictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import open_target
 from bertkit.serve.batcher import Batcher

@@ -18,7 +18,7 @@ from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import FASTER, Precision, matrix_rate, measure_rates, multiply_in, resolve_precision
 from bertkit.runs.finetuning.finetune import finetune
-from bertkit.runs.inference.predictor import TaskPredictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.target import open_target
 from bertkit.tasks import TextClassification
 

@@ -21,7 +21,7 @@ from bertkit.runs.glue import benchmark as glue
 from bertkit.runs.glue import submission
 from bertkit.runs.glue.benchmark import finetune_glue
 from bertkit.runs.glue.submission import write_submission
-from bertkit.runs.inference.predictor import TaskPredictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import open_target
 from bertkit.tasks.catalog import load_recipe

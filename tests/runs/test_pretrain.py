@@ -41,11 +41,13 @@ from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.language_model import BertForPreTraining
-from bertkit.runs.inference.language_model import evaluate_corpora, open_to_fill
+from bertkit.runs.inference.held_out_corpora import evaluate_corpora
+from bertkit.runs.inference.language_model import open_to_fill
 from bertkit.runs.inference.predict import predict_window
-from bertkit.runs.pretraining import course, held_out, rehearsal
+from bertkit.runs.pretraining import course, held_out, rehearsal, steps
 from bertkit.runs.pretraining import pretrain as pretraining
-from bertkit.runs.pretraining.pretrain import micro_batches
+from bertkit.runs.pretraining.sequences import micro_batches
+from bertkit.runs.pretraining.weights import fresh_architecture
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
 from bertkit.training.optimizer import learning_rate_at
@@ -78,7 +80,7 @@ def corpus(tiny_tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 def train(corpus: Path, folder: Path, *, model: Path | None = None, overwrite: bool = False, **options: Any) -> dict[str, Any]:
     config = PretrainConfig.of({**SETTINGS, **options})
-    architecture = None if model else pretraining.fresh_architecture(read_meta(corpus), config, None, SIZE)
+    architecture = None if model else fresh_architecture(read_meta(corpus), config, None, SIZE)
     where = {"output_dir": folder, "model": str(model) if model else None, "overwrite": overwrite}
     return pretraining.pretrain(open_corpora([corpus]), config, architecture=architecture, **where)
 
@@ -650,13 +652,13 @@ def test_hours_become_a_number_of_steps_once(pretrain, tmp_path: Path, monkeypat
     with interrupted_at(0, monkeypatch):
         pretrain("stopped", hours=0.01)
     assert not (tmp_path / "stopped").exists(), "stopped while rehearsing"
-    monkeypatch.setattr(pretraining, "rehearse", lambda *_: 1.0)  # a second, of 36
+    monkeypatch.setattr(steps, "rehearse", lambda *_: 1.0)  # a second, of 36
     with interrupted_at(0, monkeypatch):
         pretrain("hours", hours=0.01)
-    monkeypatch.setattr(pretraining, "rehearse", None)  # to rehearse again would give another number
-    steps = pretrain("hours", hours=0.01)["total_steps"]
-    assert 10 <= steps < 36
-    pretrain("steps", max_steps=steps)
+    monkeypatch.setattr(steps, "rehearse", None)  # to rehearse again would give another number
+    planned = pretrain("hours", hours=0.01)["total_steps"]
+    assert 10 <= planned < 36
+    pretrain("steps", max_steps=planned)
     assert (tmp_path / "hours" / "model.safetensors").read_bytes() == (tmp_path / "steps" / "model.safetensors").read_bytes()
 
 
@@ -697,10 +699,9 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
 TWO_CLOCKS = """
 import itertools, os, sys, types
 from bertkit.cli import main
-from bertkit.runs.pretraining import pretrain
-from bertkit.runs.pretraining import rehearsal
+from bertkit.runs.pretraining import pretrain, rehearsal, steps
 ticks = itertools.count(0, 1 + int(os.environ["RANK"]))
-pretrain.time = rehearsal.time = types.SimpleNamespace(perf_counter=lambda: next(ticks))
+pretrain.time = rehearsal.time = steps.time = types.SimpleNamespace(perf_counter=lambda: next(ticks))
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -755,20 +756,20 @@ def test_the_architecture_of_a_config_file(run_bertkit, corpus: Path, tmp_path: 
     named.save_pretrained(tmp_path)
     meta, config = read_meta(corpus), PretrainConfig.of({})
     for file in (tmp_path, tmp_path / "config.json"):
-        found = pretraining.fresh_architecture(meta, config, None, {}, file).to_dict()
+        found = fresh_architecture(meta, config, None, {}, file).to_dict()
         expected = sizes | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-6, "vocab_size": meta["tokenizer"]["vocab_size"]}
         assert {name: found[name] for name in expected} == expected
         assert "id2label" not in found
     size = meta["tokenizer"]["vocab_size"] + 56
     transformers.BertConfig(**sizes, vocab_size=size).save_pretrained(tmp_path)
-    assert pretraining.fresh_architecture(meta, config, None, {}, tmp_path).vocab_size == size, "padded"
+    assert fresh_architecture(meta, config, None, {}, tmp_path).vocab_size == size, "padded"
     small = ("--max-length", 32, "--batch-size", 4, "--max-steps", 1, "--device", "cpu")
     assert run_bertkit("pretrain", corpus, "--config-name", tmp_path, *small, "-o", "padded").code == 0
     assert read(tmp_path / "padded" / "config.json")["vocab_size"] == size
     assert run_bertkit("predict", "padded", "-", "--top-k", 999, stdin=b"the [MASK]\n").code == 0
-    sized = pretraining.fresh_architecture(meta, config, "tiny", {"num_hidden_layers": 3})
+    sized = fresh_architecture(meta, config, "tiny", {"num_hidden_layers": 3})
     assert (sized.num_hidden_layers, sized.hidden_size, sized.intermediate_size) == (3, 128, 512)
-    wide = pretraining.fresh_architecture(meta, PretrainConfig.of({"max_length": 600}), None, {"hidden_size": 192})
+    wide = fresh_architecture(meta, PretrainConfig.of({"max_length": 600}), None, {"hidden_size": 192})
     assert (wide.num_attention_heads, wide.intermediate_size, wide.max_position_embeddings) == (3, 768, 600)
 
 

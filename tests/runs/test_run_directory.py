@@ -19,7 +19,7 @@ from bertkit.config import TrainConfig, filled
 from bertkit.errors import ModelError, UsageError
 from bertkit.model.devices import start_accelerator
 from bertkit.runs.directory import RunFolder
-from bertkit.runs.inference.predictor import TaskPredictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.run_file import changed_settings, describe_run, is_recipe_of, read_recipe, read_run_file, write_run_file
 from bertkit.runs.target import open_target
 from bertkit.tasks.catalog import load_recipe

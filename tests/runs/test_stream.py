@@ -23,7 +23,7 @@ from remote_files import put
 
 from bertkit.readers import Examples
 from bertkit.runs.inference import outputs, predict
-from bertkit.runs.inference.predictor import TaskPredictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 
 pytestmark = pytest.mark.e2e
 FP32 = ("--precision", "fp32", "--device", "cpu")
@@ -649,7 +649,7 @@ def test_processes_share_the_files(model: Path, run_bertkit, tmp_path: Path, mon
     folder, written = tmp_path / "out", set()
     for rank in (0, 1, 2):
         Of3.process_index, Of3.is_main_process = rank, rank == 0
-        monkeypatch.setattr("bertkit.runs.inference.predictor.start_processes", lambda device: Of3())
+        monkeypatch.setattr("bertkit.runs.inference.task_predictor.start_processes", lambda device: Of3())
         assert run_bertkit("predict", model, "a.csv", "b.csv", "c.csv", "--output-dir", "out", *FP32).code == 0
         assert sorted(path.stem for path in folder.glob("*.jsonl")) == [*"abc"][: rank + 1]
         assert (folder / "_SUCCESS").exists() == (rank == 2)

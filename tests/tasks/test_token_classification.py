@@ -35,7 +35,7 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import save_model
 from bertkit.readers import Examples
 from bertkit.runs.evaluate import predict
-from bertkit.runs.inference.predictor import TaskPredictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, Task, TokenClassification, TokenClassificationTask
 from bertkit.tasks.catalog import load_recipe

@@ -23,7 +23,7 @@ from bertkit.runs.directory import replaced
 from bertkit.runs.evaluate import hash_of_rows
 from bertkit.runs.finetuning.finetune import input_paths
 from bertkit.runs.finetuning.series import finetune_series
-from bertkit.runs.inference.predictor import TaskPredictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.inference.writers import Csv
 from bertkit.runs.run_file import read_run_file
 from bertkit.runs.series import FOLDS

@@ -25,7 +25,8 @@ from bertkit.runs.export.graph import SHAPES, Graph, largest_difference, quantiz
 from bertkit.runs.export.padded import Padded
 from bertkit.runs.export.quantized import TEXTS, Verdict, compare_language_models, compare_tasks
 from bertkit.runs.inference.language_model import MASKED_TEXTS, LanguageModelPredictor, is_language_model
-from bertkit.runs.inference.predictor import Predictor, TaskPredictor
+from bertkit.runs.inference.predictor import Predictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import read_run_file
 from bertkit.runs.target import Opened, open_target

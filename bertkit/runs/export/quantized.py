@@ -19,7 +19,7 @@ from bertkit.progress import format_interval
 from bertkit.runs.evaluate import Split, predict, predict_each
 from bertkit.runs.export.graph import Graph, speeds
 from bertkit.runs.inference.language_model import LanguageModelPredictor, Likeliest
-from bertkit.runs.inference.predictor import TaskPredictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.training.batching import evaluation_batches
 
 TEXTS = 5000  # texts to compare decisions on, if there are as many

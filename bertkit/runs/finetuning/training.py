@@ -28,8 +28,8 @@ from bertkit.runs.directory import RunFolder, scores_table
 from bertkit.runs.dry_run import measure
 from bertkit.runs.evaluate import CONSTANT, Scored, Split, score_splits
 from bertkit.runs.finetuning.baselines import Baselines, fit_baselines
-from bertkit.runs.inference.predictor import predict_and_tell
 from bertkit.runs.inference.scores import score_intervals
+from bertkit.runs.inference.task_predictor import predict_and_tell
 from bertkit.runs.publishing.card import model_card
 from bertkit.runs.target import open_target
 from bertkit.tasks.recipe import published_scores

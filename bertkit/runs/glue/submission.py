@@ -17,7 +17,7 @@ from bertkit.errors import DataError, UsageError, plural
 from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_files
 from bertkit.readers import Examples
 from bertkit.runs.glue.benchmark import AX, DIAGNOSTIC, TASKS, GlueTask
-from bertkit.runs.inference.predictor import predict_and_tell
+from bertkit.runs.inference.task_predictor import predict_and_tell
 from bertkit.runs.run_file import read_recipe, read_run_file, require_run
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened, open_target

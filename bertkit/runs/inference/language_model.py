@@ -1,4 +1,4 @@
-"""Use a pre-trained model directly: fill [MASK] in texts, score texts, or score it on the held-out documents of a corpus."""
+"""Use a pre-trained model directly: fill [MASK] in texts, or score texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from rich.text import Text
 from torch import Tensor, nn
 
-from bertkit import manifest, progress
 from bertkit.config import PretrainConfig, convert, options_of
-from bertkit.corpus.corpora import Corpus, open_corpora
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.errors import DataError, ModelError, UsageError, flag_of, listed
 from bertkit.features import Features, Ragged
 from bertkit.model.batch import Batch, Outputs
-from bertkit.model.config import BLOCK_KEY, PRETRAINING
+from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import read_config, resolve
 from bertkit.model.heads import Head
@@ -31,24 +29,20 @@ from bertkit.progress import NO_BAR, Bar, plain
 from bertkit.readers import Examples
 from bertkit.readers.content import source_name
 from bertkit.readers.formats import LINES, TABLES, read_blocks
-from bertkit.report import Piece
 from bertkit.runs.evaluate import Split
 from bertkit.runs.inference.predictor import LONGEST, Predictor, Row
-from bertkit.runs.pretraining.held_out import score_language_model
-from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences
-from bertkit.runs.run_file import corpora_of, read_run_file, refuse_folder_of_runs, refuse_without_model
+from bertkit.runs.run_file import read_run_file, refuse_folder_of_runs, refuse_without_model
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import Recipe
 from bertkit.text.tokenizer import Encoded
 
 if TYPE_CHECKING:
-    from accelerate import Accelerator
+    pass
 
 _HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
 # Only the file's name decides whether it is a table: a line of text may contain commas.
 MASKED_TEXTS = (*(replace(form, looks_like=lambda content: False) for form in TABLES), LINES)
-FILLS = 3  # how many of a mask's most likely tokens a report shows
 TEXTS_SCORED = 256  # at once; for a masked model, each has as many sequences as it has tokens
 
 
@@ -73,11 +67,11 @@ class LanguageModelPredictor(Predictor):
     opening: Mapping[str, Any] = {}  # options for files: encoding, max_file_size, on_error
 
     def _build(self) -> Head:
-        return _objective_of(self.pretrained, next(iter(OBJECTIVES))).head(self.pretrained.config)
+        return objective_of(self.pretrained).head(self.pretrained.config)
 
     @property
     def presents(self) -> Presents:
-        return Filled(self.pretrained.tokenizer.special_tokens["mask_token"])
+        return Filled(self.pretrained.tokenizer.mask_token)
 
     def read_blocks(self, file: str) -> Iterator[Examples]:
         """The lines of a file, or the rows of a table with a column `text`.
@@ -86,7 +80,7 @@ class LanguageModelPredictor(Predictor):
         """
         blocks = map(self.standard, read_blocks(file, MASKED_TEXTS, **self.opening))
         first, *others = islice(blocks, 2)
-        mask_token = self.pretrained.tokenizer.special_tokens["mask_token"]
+        mask_token = self.pretrained.tokenizer.mask_token
         encoded = self._encode([text for text in first.columns["text"] if isinstance(text, str) and mask_token in text])
         if not others and not any(map(len, self.masks(encoded))):
             what = f"no {'line' if [*first.columns] == ['text'] else 'text'} has a {mask_token} to fill"
@@ -150,7 +144,7 @@ class LanguageModelPredictor(Predictor):
                 [{"token": names[number], "probability": p} for p, number in zip(*pair, strict=True)]
                 for pair in zip(probabilities.tolist(), tokens.tolist(), strict=True)
             ]
-        mask_token = self.pretrained.tokenizer.special_tokens["mask_token"]
+        mask_token = self.pretrained.tokenizer.mask_token
         return [
             Prediction(filled_text(text, own, mask_token), details={"fills": own})
             for text, own in zip(texts, fills, strict=True)
@@ -248,7 +242,7 @@ def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) 
     pretrained = open_pretrained(name)
     _refuse_causal(pretrained)
     longest = min(LONGEST, pretrained.config.max_position_embeddings)
-    config = _settings({}, {"max_length": longest, **overrides})
+    config = settings_of({}, {"max_length": longest, **overrides})
     check_max_length(config.max_length, pretrained.config)
     model = LanguageModelPredictor(pretrained, start_accelerator(config.device), config.precision)
     model.max_length, model.micro_batch_tokens, model.top_k = config.max_length, config.micro_batch_tokens, top_k or model.top_k
@@ -272,80 +266,6 @@ def filled_text(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_to
     return filled
 
 
-def evaluate_corpora(name: str, corpora: Sequence[str | Path], overrides: Mapping[str, Any]) -> dict[str, float]:
-    """A model's held-out loss, perplexity and accuracies, on its own corpora or others with the same tokenizer."""
-    held_out = open_held_out(name, corpora, overrides)
-    progress.note(f"computed in {held_out.model.precision.recorded}")
-    return {f"validation/{score}": value for score, value in held_out.scores().items()}
-
-
-def open_held_out(name: str, corpora: Sequence[str | Path], overrides: Mapping[str, Any]) -> HeldOut:
-    """A model and held-out sequences from its own corpora, or from others with the same tokenizer. Raises UsageError."""
-    pretrained = open_pretrained(name)
-    values = read_run_file(pretrained.folder)
-    folders = [*corpora]
-    if not corpora:
-        if values is None:
-            raise UsageError(f"{name} is not a bertkit run and has no corpus of its own", hint="choose one: --corpus C")
-        folders = [f"{data['source']}:{data.get('share', 1)}" for data in corpora_of(values).values()]
-    block = pretrained.config.extra.get(BLOCK_KEY) or {}  # also where run.json is missing
-    asked = {"objective": block["objective"]} if block.get("objective") in OBJECTIVES else {}
-    config = _settings(asked | (values or {}).get("training", {}), overrides)
-    check_max_length(config.lengths()[-1][0], pretrained.config)
-    config = replace(config, objective=_objective_of(pretrained, config.objective).name)
-    opened = open_corpora(folders)
-    opened[0].check_tokenizer(pretrained.tokenizer, name)
-    accelerator = start_accelerator(config.device)
-    place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
-    sequences = held_out_sequences(opened, pretrained.tokenizer, config, **place)
-    if sequences is None:
-        where = str(opened[0].folder)
-        raise UsageError("the corpus has no held-out documents", where=where, hint="build it with --validation 1%")
-    return HeldOut(LanguageModelPredictor(pretrained, accelerator, config.precision), sequences, opened, config, accelerator)
-
-
-class HeldOut(NamedTuple):
-    """A pre-trained model, and this process's share of the held-out sequences of corpora."""
-
-    model: LanguageModelPredictor
-    sequences: HeldOutSequences
-    corpora: Sequence[Corpus]
-    config: PretrainConfig
-    accelerator: Accelerator
-
-    def scores(self) -> dict[str, float]:
-        """Loss, perplexity and accuracies over all processes, on all sequences and on those of each corpus and source."""
-        scores = score_language_model(self.model.model, self.sequences, self.config.micro_batch_tokens, self.accelerator)
-        manifest.finish()
-        self.accelerator.wait_for_everyone()
-        return scores
-
-    def filled(self, most: int) -> list[list[Piece]]:
-        """The first sequences, with each masked token marked with the most likely ones; none for a causal model."""
-        tokenizer, features = self.model.pretrained.tokenizer, self.sequences.features
-        features = features.take(np.arange(min(most, len(features))))
-        if self.model.pretrained.config.is_decoder:
-            return []
-        assert features.rows is not None
-        names = {number: token for token, number in tokenizer.vocab.items()}
-        mask_token, whole = tokenizer.special_tokens["mask_token"], [*map(features.input_ids.__getitem__, range(len(features)))]
-        texts = [" ".join(names[number] for number in ids.tolist()[1:-1]).replace(" ##", "") for ids in whole]
-        masks = [np.flatnonzero(ids == tokenizer.mask_token_id) for ids in whole]
-        examples = Examples({"text": texts}, str(self.corpora[0].folder), range(len(texts)))
-        asked = replace(features, rows=Ragged.of([row.tolist() for row in masks]), labels={}, examples=np.arange(len(texts)))
-        found = []
-        for row, prediction in enumerate(self.model.decode(Split(examples, asked))):
-            labels = features.labels[self.model.model.term][row]
-            right = dict(zip(features.rows[row][-len(labels) :].tolist(), labels.tolist(), strict=True))
-            first, *parts = texts[row].split(mask_token)
-            pieces = [Piece(first)]
-            for place, fills, part in zip(masks[row].tolist(), prediction.details["fills"], parts, strict=True):
-                likeliest = ", ".join(f"{fill['token']} {fill['probability']:.2f}" for fill in fills[:FILLS])
-                pieces += [Piece(names[right[place]], likeliest), Piece(part)]
-            found.append(pieces)
-        return found
-
-
 def refuse_task_options(overrides: Mapping[str, Any]) -> None:
     """Raise UsageError for options that apply to tasks only."""
     for name in overrides:
@@ -354,14 +274,15 @@ def refuse_task_options(overrides: Mapping[str, Any]) -> None:
             raise UsageError(f"{flag_of(name)} does not apply to a pre-trained model", hint=hint)
 
 
-def _settings(training: Mapping[str, Any], overrides: Mapping[str, Any]) -> PretrainConfig:
+def settings_of(training: Mapping[str, Any], overrides: Mapping[str, Any]) -> PretrainConfig:
+    """A run's settings with those of a command in their place."""
     return PretrainConfig.of({**training, **({"phases": None} if "max_length" in overrides else {}), **overrides})
 
 
-def _objective_of(pretrained: Pretrained, name: str) -> Objective:
-    """The named objective if the model has its head, else the first objective whose head it has. Raises ModelError."""
+def objective_of(pretrained: Pretrained, preferred: str | None = None) -> Objective:
+    """The preferred objective if the model has its head, else the first one whose head it has. Raises ModelError."""
     architectures = pretrained.config.extra.get("architectures") or []
-    for objective in (OBJECTIVES[name], *OBJECTIVES.values()):
+    for objective in sorted(OBJECTIVES.values(), key=lambda objective: objective.name != preferred):
         if objective.head.__name__ in architectures:
             return objective
     what = f"the model is {', '.join(architectures) or 'an encoder without a head'}; expected {' or '.join(sorted(_HEADS))}"

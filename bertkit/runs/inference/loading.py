@@ -6,7 +6,8 @@ from pathlib import Path
 
 from bertkit.model.directory import read_config, resolve
 from bertkit.runs.inference.language_model import LanguageModelPredictor, is_language_model
-from bertkit.runs.inference.predictor import Predictor, TaskPredictor
+from bertkit.runs.inference.predictor import Predictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.tasks.block import read_block
 
 

@@ -24,7 +24,8 @@ from bertkit.runs.inference.annotation import ANNOTATIONS, FORMATS
 from bertkit.runs.inference.destination import STDIN, Destination, expand
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
 from bertkit.runs.inference.outputs import TEXT, Output, OutputFile, OutputFormat, Progress
-from bertkit.runs.inference.predictor import Predictor, TaskPredictor
+from bertkit.runs.inference.predictor import Predictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.inference.uncertain import least_certain, spread
 from bertkit.runs.inference.writers import COMPRESSED, Writer
 from bertkit.runs.remarks import report_remarks, tell

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -20,26 +19,21 @@ from torch import nn
 
 from bertkit import progress
 from bertkit.config import TrainConfig, filled
-from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, listed
+from bertkit.errors import DataError, ModelError, UsageError, listed
 from bertkit.features import Features
-from bertkit.metrics.confident_learning import Judged
 from bertkit.model.bert import pack_weights
-from bertkit.model.devices import OneProcess, Processes, keep_freed_memory, start_accelerator, start_processes
+from bertkit.model.devices import OneProcess, Processes, keep_freed_memory
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Head, Vectors
 from bertkit.model.int8 import quantize
-from bertkit.model.precision import Precision, multiply_in, refuse_int8, resolve_precision
+from bertkit.model.precision import Precision, multiply_in, resolve_precision
 from bertkit.model.pretrained import Pretrained, check_segments, open_pretrained
 from bertkit.progress import NO_BAR, Bar
-from bertkit.readers import Examples, batched, is_blank, window_sizes
-from bertkit.runs.evaluate import Scored, Split, predict, predict_each, score_splits
-from bertkit.runs.inference.explanation import Explanation, inputs_times_gradients, sum_by_word
-from bertkit.runs.remarks import report_remarks, tell
-from bertkit.runs.target import Opened, open_target
-from bertkit.tasks import TextClassificationTask
+from bertkit.readers import Examples, batched, window_sizes
+from bertkit.runs.evaluate import Split, predict
+from bertkit.runs.inference.explanation import Explanation
 from bertkit.tasks.output import ALL, OutputLayout
 from bertkit.tasks.presentation import Count, Prediction, Presents
-from bertkit.tasks.recipe import Recipe, unread_columns
 from bertkit.tasks.task import FINETUNE, Task
 
 Row = Mapping[str, Any] | str | Sequence[str]
@@ -134,7 +128,7 @@ class Predictor:
         """
         if isinstance(rows, (list, tuple)):
             return list(self._stream(rows))
-        return self._stream(_checked(rows), window_sizes())
+        return self._stream(checked_rows(rows), window_sizes())
 
     def _stream(self, rows: Iterable[Row], sizes: Iterable[int] | None = None) -> Iterator[Prediction]:
         first = 0
@@ -256,7 +250,7 @@ class Predictor:
         ).eval()
         found: list[NDArray[np.float32]] = []
         first = 0
-        for window in batched(_checked(rows)):
+        for window in batched(checked_rows(rows)):
             columns = self._texts(window, first)
             with self._encoding:
                 encoded = self.pretrained.tokenizer.encode(*columns, max_length=self.max_length)
@@ -291,130 +285,12 @@ class Predictor:
         raise DataError("the row has columns, but a model without a task does not know them", where=f"rows:{number}")
 
 
-class TaskPredictor(Predictor):
-    """A model of one of the task families, or several of the same task, whose probabilities are averaged."""
-
-    task: Task
-
-    def __init__(self, target: Opened, processes: Processes | None = None, *, recipe: Recipe | None = None) -> None:
-        """processes: by default those of the launch, on the recipe's device. recipe: replaces the target's."""
-        if recipe is not None:
-            target = replace(target, task=replace(target.task, recipe=recipe))
-        self.task, training = target.task, target.task.recipe.training
-        self.pretrained, self.processes = target.pretrained, processes or start_processes(training.device)
-        self.max_length, self.micro_batch_tokens = training.max_length, training.micro_batch_tokens
-        self._precision, self._models = training.precision, (target, *target.others)
-        self._encoding = threading.Lock()
-
-    @cached_property
-    def _modules(self) -> list[Any]:
-        built = ((each.task.build(each.task.configure(each.pretrained.config)), each.pretrained) for each in self._models)
-        return [self._loaded(*each) for each in built]
-
-    @classmethod
-    def open(cls, name: str, device: str, precision: str) -> Self:
-        """A model by folder or hub id; remarks on it are issued as warnings. Raises ModelError, MachineError."""
-        target = open_target(name, None, {"device": device, "precision": precision}, to_predict=True, quiet=True)
-        for warning in target.task.remarks.warnings:
-            warnings.warn(warning, stacklevel=3)
-        return cls(target, OneProcess.on(device))._ready()
-
-    @property
-    def presents(self) -> Presents:
-        return self.task
-
-    @property
-    def folders(self) -> list[Path]:
-        return [each.pretrained.folder for each in self._models]
-
-    def read_blocks(self, file: str) -> Iterator[Examples]:
-        return self.task.recipe.read_blocks(file, labelled=False)
-
-    def unread_columns(self, rows: Examples) -> list[str]:
-        return unread_columns(self.task.recipe, rows, labelled=False)
-
-    def encode(self, examples: Examples) -> tuple[Split, tuple[Count, ...]]:
-        with self._encoding:
-            features, counts = self.task.encode(examples, self.pretrained.tokenizer, labelled=False)
-        check_segments(features, self.pretrained.config)
-        empty = sum(all(map(is_blank, texts)) for texts in self.task.recipe.texts_of(examples))
-        return Split(examples, features), (*counts, Count(empty, "{} without text"))
-
-    def decode(self, split: Split, bar: Bar = NO_BAR) -> list[Prediction]:
-        one, *others = predict_each(self._modules, split.features, self.micro_batch_tokens, self.processes, bar=bar)
-        return self.task.decode(one.outputs, split.features, split.examples, [each.outputs for each in others])
-
-    def judge(self, split: Split, bar: Bar = NO_BAR) -> dict[str, Judged]:
-        """The labels of a split with the probabilities of the first model; see `Task.judge`."""
-        (found,) = predict_each(self._modules[:1], split.features, self.micro_batch_tokens, self.processes, bar=bar)
-        return self.task.judge(found.outputs, split.features, split.examples)
-
-    def score(self, splits: Mapping[str, Split]) -> Scored:
-        """Every metric of every split, with predictions."""
-        return score_splits(self.task, self._modules, splits, self.processes)
-
-    def refused(self, rows: Examples) -> dict[int, str]:
-        return self.task.recipe.refused(rows, labelled=False)
-
-    def standard(self, examples: Examples) -> Examples:
-        return self.task.recipe.standardize(examples, labelled=False)
-
-    def _columns(self, row: Row) -> Mapping[str, Any]:
-        return self.task.recipe.row_of(row)
-
-    def _texts_of(self, row: Mapping[str, Any], number: int) -> Sequence[str]:
-        return next(iter(self.task.recipe.texts_of(self.examples([row], [number]))))
-
-    def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
-        """Each word's signed input times gradient, for the logit of `label`; by default, of the predicted label.
-
-        Only for text classification. A word of several tokens gets their sum, averaged over windows. Raises UsageError for
-        another family or an unknown label, DataError with the row.
-        """
-        task = self.task
-        if not isinstance(task, TextClassificationTask):
-            raise UsageError(f"the model is for {task.family}; only text classification is explained")
-        if label is not None and label not in task.labels:
-            raise UsageError(f"no label {label!r}", hint=did_you_mean(label, task.labels))
-        refuse_int8(self.precision.name, "an explanation")
-        found: list[Explanation] = []
-        for window in batched(_checked(rows)):
-            examples = self.examples(window, range(len(found), len(found) + len(window)))
-            features = self.encode(examples)[0].features
-            outputs = np.zeros(len(window), dtype=np.int64)  # for a number, the only one
-            if label is not None:
-                outputs += task.labels.index(label)
-            elif task.labels:
-                outputs += [int(np.argmax(prediction.probabilities)) for prediction in self.predict_examples(examples)]
-            windows = np.bincount(features.examples)[features.examples]
-            how = (self.micro_batch_tokens, self.processes.device)
-            values = inputs_times_gradients(self.model, features, outputs[features.examples], *how)
-            columns = [examples.columns[role] for role in task.recipe.in_order if role in examples.columns]
-            shares = [each / number for each, number in zip(values, windows, strict=True)]
-            words = sum_by_word(columns, self.pretrained.tokenizer, self.max_length, task.recipe.truncate, shares)
-            named = [task.labels[output] if task.labels else None for output in outputs]
-            found += map(Explanation, named, words)
-        return found
-
-
-def predict_and_tell(target: Opened, examples: Examples) -> list[Prediction]:
-    """One prediction per example, in Accelerate's processes; prints remarks, counts and a progress bar."""
-    accelerator = start_accelerator(target.task.recipe.training.device)
-    report_remarks(examples.remarks)
-    predictor = TaskPredictor(target, accelerator)
-    split, counts = predictor.encode(examples)
-    tell(len(examples), counts)
-    with progress.bar("predict", len(split.features)) as bar:
-        predictions = predictor.decode(split, bar)
-    accelerator.wait_for_everyone()
-    return predictions
-
-
 def _form(row: Row) -> str:
     return "columns" if isinstance(row, Mapping) else "text" if isinstance(row, str) else "list"
 
 
-def _checked(rows: Iterable[Row]) -> Iterable[Row]:
+def checked_rows(rows: Iterable[Row]) -> Iterable[Row]:
+    """The rows. Raises UsageError for a single row, whose letters or columns would be read as rows."""
     if isinstance(rows, (str, Mapping)):
         raise UsageError("rows is one row; expected a list of rows", hint="put it in brackets: predict([row])")
     return rows

@@ -21,7 +21,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.report import Finding, Piece, Report, Table
 from bertkit.runs.evaluate import Scored, Split, encode_split, hash_of_rows
-from bertkit.runs.inference.predictor import TaskPredictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.target import Opened
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.recipe import published_scores

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from bertkit import progress
 from bertkit.config import PretrainConfig
@@ -23,24 +20,21 @@ from bertkit.corpus.entities import read_entities
 from bertkit.corpus.mixing import Mix
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.corpus.preview import show_share_read, warn_of_absent_entities
-from bertkit.corpus.sampling import COUNTED, WINDOW
 from bertkit.errors import UsageError, plural
 from bertkit.model.batch import Batch
-from bertkit.model.bert import initialize
-from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
-from bertkit.model.devices import of_all_processes, of_main_process, refuse_differences, start_accelerator
-from bertkit.model.directory import load_weights
-from bertkit.model.layerwise import freeze, reinitialize
+from bertkit.model.config import PRETRAINING, BertConfig
+from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.precision import Precision, refuse_int8, resolve_precision
-from bertkit.model.pretrained import check_max_length, open_pretrained
-from bertkit.readers.content import read_text
+from bertkit.model.pretrained import check_max_length
 from bertkit.runs.directory import SAME, RunFolder
-from bertkit.runs.pretraining.course import Course, mean_batch_size, steps_in
+from bertkit.runs.pretraining.corpora import continued_with, describe_corpora
+from bertkit.runs.pretraining.course import Course, mean_batch_size
 from bertkit.runs.pretraining.estimate import Gpus, Phase, estimate
 from bertkit.runs.pretraining.held_out import unigram_loss
-from bertkit.runs.pretraining.rehearsal import rehearse
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences, micro_batches, mix_of
+from bertkit.runs.pretraining.steps import steps_of_epochs, steps_of_hours
 from bertkit.runs.pretraining.training import Training, train_into, try_out
+from bertkit.runs.pretraining.weights import build_model
 from bertkit.runs.run_file import describe_run, flat
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.loop import TrainState, check_machine, read_progress
@@ -81,30 +75,30 @@ def pretrain(
     refuse_int8(config.precision, "training")
     if gpus is None:
         check_machine(config, accelerator.device)
+    elif config.hours is not None:
+        what = "--hours is planned by timing steps, which is impossible on GPUs that are not available here"
+        raise UsageError(what, hint="give --max-steps or --num-epochs")
     tokenizer = Tokenizer.load(corpora[0].folder)
     if config.entities is not None:
         read_entities(config.entities, tokenizer)  # raises DataError if they cannot be read
-    if gpus is not None and config.hours is not None:
-        what = "--hours is planned by timing steps, which is impossible on GPUs that are not available here"
-        raise UsageError(what, hint="give --max-steps or --num-epochs")
     reads = [*(c.folder for c in (*corpora, *continue_with)), model]
     run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
     if run is not None:
         run.refuse_other_folders(accelerator)
-    data, read_last = _describe(corpora, config), _describe(continue_with or corpora, config)
+    data, read_last = (describe_corpora(each, config) for each in (corpora, continue_with or corpora))
     read = [*flat(data, "data"), *(flat(read_last, "continue_with") if continue_with else [])]
     same = {name: value for name, value in read if not name.endswith(".source")}
     refuse_differences(same, accelerator, hint=SAME)
     before = (run and run.unfinished) or {}
     resume_from = None if run is None else run.resume_from
     progressed = read_progress(resume_from) if resume_from is not None else TrainState()
-    continued = [] if run is None else _continue(run, progressed.step, read_last if continue_with else {})
+    continued = [] if run is None else continued_with(run, progressed.step, read_last if continue_with else {})
     since = continued[-1]["step"] if continued else 0  # the step from which the latest corpora are read
     if continue_with:
         continue_with[0].check_tokenizer(tokenizer, str(corpora[0].folder))
         corpora = continue_with
     objective = OBJECTIVES[config.objective]
-    module, model_config, started_from = _build(config, objective, corpora[0], tokenizer, model, architecture)
+    module, model_config, started_from = build_model(config, objective, corpora[0], tokenizer, model, architecture)
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
     check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")
@@ -133,9 +127,9 @@ def pretrain(
     elif before:
         steps = before["total_steps"]
     elif config.hours is None:
-        steps = _steps_of_epochs(config, corpora, mixes[0])
+        steps = steps_of_epochs(config, corpora, mixes[0])
     else:
-        steps = _steps_of_hours(in_precision, start, module, typical, mixes, validation, accelerator)
+        steps = steps_of_hours(in_precision, start, module, typical, mixes, validation, accelerator)
     # Each phase's steps, counted as if all batches were full.
     whole = [share * steps * mean_batch_size(config) / config.batch_size for _, share in lengths]
     if gpus is not None:
@@ -182,71 +176,6 @@ def pretrain(
     return train_into(run, training, values, since)
 
 
-def fresh_architecture(
-    meta: dict[str, Any], config: PretrainConfig, size: str | None, sizes: dict[str, int], file: Path | None = None
-) -> BertConfig:
-    """The architecture for fresh weights: from a config.json, or a named size, which explicit sizes override.
-
-    The vocabulary size is the corpus's, or that in the config.json if larger. As in the paper, by default heads are 64 wide and
-    the intermediate layer is four times as wide as the hidden size.
-    """
-    vocab_size = meta["tokenizer"]["vocab_size"]
-    if file is not None:
-        read = BertConfig.read(file / "config.json" if file.is_dir() else file)
-        if (padding := read.vocab_size - vocab_size) > 0:
-            progress.note(f"vocab_size is {read.vocab_size} in {file}: {padding} more than the tokenizer has, as padding")
-        return replace(read, vocab_size=max(read.vocab_size, vocab_size), id2label=None, problem_type=None, extra={})
-    changes: dict[str, Any] = {
-        "vocab_size": vocab_size,
-        "max_position_embeddings": max(512, *(length for length, _ in config.lengths())),
-        **sizes,
-    }
-    if (hidden := sizes.get("hidden_size")) is not None:
-        changes = {"num_attention_heads": max(1, hidden // 64), "intermediate_size": 4 * hidden, **changes}
-        if hidden % (heads := changes["num_attention_heads"]):
-            hint = "choose a multiple of 64, or --num-attention-heads that divides it"
-            raise UsageError(f"--hidden-size is {hidden}; expected a multiple of the {heads} attention heads", hint=hint)
-    return BertConfig.of_size(size, **changes) if size is not None else BertConfig(**changes)
-
-
-def _describe(corpora: Sequence[Corpus], config: PretrainConfig) -> dict[str, Any]:
-    """The "data" entry of run.json: a corpus, or those of a mix by name, with the sha256 of the entities to mask."""
-    is_mixed = len(corpora) > 1
-    entities = {} if config.entities is None else {"entities": sha256(read_text(config.entities).encode()).hexdigest()}
-    return {
-        corpus.name if is_mixed else "corpus": {
-            "source": str(corpus.folder.resolve()),
-            **({"share": corpus.share} if is_mixed else {}),
-            **{key: corpus.meta[key] for key in ("tokenizer", "documents", "hashes")},
-            **entities,
-        }
-        for corpus in corpora
-    }
-
-
-def _continue(run: RunFolder, step: int, data: dict[str, Any]) -> list[dict[str, Any]]:
-    """The "continued" entry of run.json: the corpora that a run reads instead of its first ones, and from which step on.
-
-    data: of the corpora that are given now, if any. Raises UsageError if corpora were given before and are missing now, if no
-    run is resumed, or if no step is left to read them.
-    """
-    where = str(run.output.path)
-    if data and run.unfinished is None:
-        hint = "name the corpus as the first argument; to continue a run from another folder, give --resume CHECKPOINT"
-        raise UsageError("--continue-with is for a run that was stopped; there is none here", where=where, hint=hint)
-    continued = [each for each in (run.unfinished or {}).get("continued") or [] if each["step"] <= step]
-    if data == (continued[-1]["data"] if continued else {}):
-        return continued
-    if not data:
-        sources = [corpus["source"] for corpus in continued[-1]["data"].values()]
-        what = f"from step {continued[-1]['step']} on the run reads {' and '.join(sources)}"
-        raise UsageError(what, where=where, hint="repeat its command, with --continue-with; or give another corpus there")
-    if run.unfinished is not None and step >= run.unfinished["total_steps"]:
-        hint = "to continue from its weights, name the other corpus as the first argument, and the run's folder as --model"
-        raise UsageError(f"all {step} steps are done, and none is left for --continue-with", where=where, hint=hint)
-    return [*(each for each in continued if each["step"] < step), {"step": step, "data": data}]
-
-
 def _warn_of_single_documents(corpora: Sequence[Corpus], objective: Objective) -> None:
     for corpus in corpora:
         if corpus.meta["train"]["documents"] < objective.min_documents:
@@ -284,36 +213,6 @@ def _loss_to_beat(
     return unigram_loss(shards, tokenizer.vocab_size, targets, accelerator)
 
 
-def _steps_of_epochs(config: PretrainConfig, corpora: Sequence[Corpus], mix: Mix) -> int:
-    count, exact = mix.epoch_length([corpus.meta["train"]["tokens"] for corpus in corpora])
-    if not exact:
-        progress.note(f"an epoch has about {count} sequences, estimated from {COUNTED * WINDOW} shards of a corpus")
-    return max(1, math.ceil(config.num_epochs * count / mean_batch_size(config)))
-
-
-def _steps_of_hours(
-    config: PretrainConfig,
-    start: float,
-    module: nn.Module,
-    batches_of: Callable[..., list[Batch]],
-    mixes: Sequence[Mix],
-    validation: HeldOutSequences | None,
-    accelerator: Accelerator,
-) -> int:
-    """The steps that fit into --hours since `start`, found by timing some steps of each phase."""
-    assert config.hours is not None
-    progress.note(f"timing steps to plan for {config.hours:g} hours")
-
-    def seconds_a_step(mix: Mix) -> float:
-        return rehearse(module, lambda step: batches_of(mix, mix.numbers_at(step)), config, accelerator)
-
-    seconds = [seconds_a_step(mix) for mix in mixes]
-    left = of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
-    own = 0 if validation is None else len(validation.features)
-    held_out = int(of_all_processes(torch.tensor(own, dtype=torch.float64), accelerator))
-    return steps_in(config, left, seconds, held_out)
-
-
 def _phases_on(gpus: Gpus, batches_of: Callable[..., list[Batch]], steps: Sequence[float], mixes: Sequence[Mix]) -> list[Phase]:
     """Each phase's steps, and what some of the GPUs compute in its first one; all GPUs have about the same work."""
     ranks = sorted({*range(min(gpus.number, 8)), gpus.number - 1})
@@ -322,44 +221,3 @@ def _phases_on(gpus: Gpus, batches_of: Callable[..., list[Batch]], steps: Sequen
         Phase(times * n, [batches_of(mix, mix.numbers_at(0), rank=rank, world_size=gpus.number) for rank in ranks])
         for n, mix in zip(steps, mixes, strict=True)
     ]
-
-
-def _build(
-    config: PretrainConfig,
-    objective: Objective,
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    model: str | None,
-    architecture: BertConfig | None,
-) -> tuple[nn.Module, BertConfig, dict[str, Any]]:
-    """The module with its weights, its configuration, and the "model" entry of run.json."""
-    if model is not None and config.optimizer == "muon":
-        what = "--optimizer muon is for fresh weights, not for --model"
-        raise UsageError(what, hint="add --optimizer adamw, also where --preset sets muon")
-    pretrained = open_pretrained(model) if model is not None else None
-    if pretrained is None:
-        if config.reinit_layers:
-            raise UsageError("--reinit-layers needs --model: without it, all weights are fresh")
-        assert architecture is not None
-        model_config = replace(architecture, is_decoder=objective.causal, pad_token_id=tokenizer.pad_token_id)
-        origin: dict[str, Any] = {"name": "fresh", "config": model_config.to_dict()}
-    else:
-        corpus.check_tokenizer(pretrained.tokenizer, pretrained.name)
-        if pretrained.config.is_decoder and not objective.causal:
-            causal = " or ".join(other.name for other in OBJECTIVES.values() if other.causal)
-            what = f"{model} is a causal model, but --objective is {objective.name}"
-            raise UsageError(what, hint=f"train with --objective {causal}, or start from another model")
-        model_config = replace(pretrained.config.without_head(), is_decoder=objective.causal)
-        origin = {"name": model, **pretrained.fingerprint()}
-    if objective.pair_term is not None and model_config.type_vocab_size < 2:
-        what = f"type_vocab_size is {model_config.type_vocab_size}; expected 2 or more, as pairs have two segments"
-        raise UsageError(what, hint="raise it, or train with --objective mlm")
-    module = objective.head(model_config)
-    initialize(module, model_config, seed=config.seed)
-    if pretrained is not None:
-        if fresh := load_weights(module, pretrained.folder):
-            progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
-        reinitialize(module, model_config, config)
-    freeze(module, config)
-    block = {"format": 1, "family": PRETRAINING, "objective": objective.name}
-    return module, replace(model_config, extra=model_config.extra | {BLOCK_KEY: block}), origin

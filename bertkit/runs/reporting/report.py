@@ -28,7 +28,7 @@ from bertkit.runs.checks.learning_curve import FOUND as LEARNING_CURVE
 from bertkit.runs.checks.learning_curve import report_learning_curve
 from bertkit.runs.inference.destination import check_output
 from bertkit.runs.inference.explanation import Explanation
-from bertkit.runs.inference.language_model import HeldOut, open_held_out
+from bertkit.runs.inference.held_out_corpora import HeldOut, open_held_out
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.scores import Evaluated, Predicted, evaluate_target, report_scores
 from bertkit.runs.pretraining.course import Course

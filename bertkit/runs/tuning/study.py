@@ -36,7 +36,7 @@ from bertkit.runs.directory import NEW_FOLDER
 from bertkit.runs.evaluate import encode_split
 from bertkit.runs.finetuning.finetune import finetune, input_paths
 from bertkit.runs.finetuning.series import finetune_series, hash_of_all
-from bertkit.runs.inference.predictor import TaskPredictor
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.run_file import changed_settings
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened
