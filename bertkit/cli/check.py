@@ -174,17 +174,18 @@ def _check_data(
     from bertkit import progress
     from bertkit.model.pretrained import open_pretrained
     from bertkit.report import show
-    from bertkit.runs.checks.check import check_data, open_data
+    from bertkit.runs.checks.check import check_data
+    from bertkit.runs.checks.target import open_data
     from bertkit.runs.finetuning.baselines import baselines_of_data
     from bertkit.runs.finetuning.finetune import finetune
     from bertkit.runs.run_file import require_run
     from bertkit.tasks import Task
     from bertkit.tasks.preview import preview
 
-    opened, splits, own_model = open_data(target, recipe, overrides)
+    opened, splits, is_run = open_data(target, recipe, overrides)
     to_train.refuse_unfit(opened)
-    of_run = own_model is not None and model is None and not to_train
-    if own_model is not None:  # a run has learned its rows' labels; the model that it was trained from has not
+    of_run = is_run and model is None and not to_train
+    if is_run:  # a run has learned its rows' labels; the model that it was trained from has not
         run = require_run(Path(target))
         model, recipe = model or run["model"]["name"], recipe or (run["recipe"]["name"] if to_train else None)
     elif to_train and model is None:

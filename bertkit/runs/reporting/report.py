@@ -21,11 +21,12 @@ from bertkit.html.page import Entry, Section, render, require_packages
 from bertkit.metrics.classification import EVALUATE
 from bertkit.model.config import PRETRAINING
 from bertkit.report import Finding, Piece, Report, Table
-from bertkit.runs.checks.check import check_data, open_data
+from bertkit.runs.checks.check import check_data
 from bertkit.runs.checks.label_errors import FOUND as LABEL_ERRORS
 from bertkit.runs.checks.label_errors import report_label_errors
 from bertkit.runs.checks.learning_curve import FOUND as LEARNING_CURVE
 from bertkit.runs.checks.learning_curve import report_learning_curve
+from bertkit.runs.checks.target import open_data
 from bertkit.runs.inference.destination import check_output
 from bertkit.runs.inference.explanation import Explanation
 from bertkit.runs.inference.held_out_corpora import HeldOut, open_held_out
