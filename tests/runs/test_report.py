@@ -26,7 +26,8 @@ from bertkit.html.page import shown
 from bertkit.model.config import BertConfig
 from bertkit.progress import format_cell
 from bertkit.runs.pretraining.pretrain import pretrain
-from bertkit.runs.reporting.report import ReportedRun, _relative_paths
+from bertkit.runs.reporting.report import _relative_paths
+from bertkit.runs.reporting.reported_run import ReportedRun
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.sources import recipe_folder
 
