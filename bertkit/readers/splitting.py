@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
@@ -58,7 +59,7 @@ def split_examples(
     texts decide what is held out, so adding rows moves few others; but folds change completely. Raises DataError if nothing can
     be held out.
     """
-    keys = zip(*(map(_alike, examples.columns[name]) for name in text), strict=True)
+    keys = zip(*(map(alike, examples.columns[name]) for name in text), strict=True)
     labels = [row_labels or (None,) for row_labels in labels or [()] * len(examples)]
     hashes = np.fromiter((_hash((seed, key)) for key in keys), dtype=np.uint64, count=len(examples))
     order = np.argsort(hashes, kind="stable")  # the rows of a text one after the other
@@ -154,5 +155,6 @@ def _hash(key: object) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _alike(value: object) -> str:
-    return " ".join(str(value).casefold().split())
+def alike(value: object) -> str:
+    """A text without the differences that a model may not see: case, white space, and how accents are encoded."""
+    return " ".join(unicodedata.normalize("NFC", str(value)).casefold().split())

@@ -195,7 +195,10 @@ def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bo
     alike = {label.casefold(): label for label in labels}.get(name.casefold())
     guess = f"did you mean {alike}? " if alike else ""
     what = f"unknown label {name!r}; expected one of {expected}"
-    return DataError(what, where=where, hint=f"{guess}correct or remove the row; --labels names all labels for training")
+    hint = "correct or remove the row; --labels names all labels for training"
+    if all(re.fullmatch("LABEL_[0-9]+", label) for label in labels):
+        hint = "the model does not name its labels: give them in its order, --labels A,B,..."
+    return DataError(what, where=where, hint=f"{guess}{hint}")
 
 
 def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: str, place: Callable[[str], str]) -> None:

@@ -16,6 +16,7 @@ from bertkit.text.tokenizer import Tokenizer
 
 _SEGMENTS = ("", "cyan")
 _MOST_TOKENS = 120  # maximum shown per sequence
+_MOST_CUT = 600  # characters shown of what was cut
 
 
 def preview(task: Task, examples: Examples, features: Features, tokenizer: Tokenizer, *, count: int) -> Report:
@@ -31,7 +32,8 @@ def preview(task: Task, examples: Examples, features: Features, tokenizer: Token
             described = task.describe_targets(features, feature) if features.labels else [{}] * len(sequences)
             lines += [_line(features, *pair, names) for pair in zip(sequences, described, strict=True)]
         if cut := _cut(features, whole, example, names):
-            lines.append(Text(f"  cut by {task.truncated_by}: ", style="yellow") + plain(cut))
+            told = cut if len(cut) <= _MOST_CUT else f"{cut[:_MOST_CUT]} ... ({len(cut) - _MOST_CUT} more characters)"
+            lines.append(Text(f"  cut by {task.truncated_by}: ", style="yellow") + plain(told))
     return Report(lines)
 
 

@@ -65,8 +65,11 @@ def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: 
     return family(**fields, training=TrainConfig(**known))
 
 
+_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}  # of a dtype in run.json
+
+
 def options_of_run(values: Mapping[str, Any], overrides: Collection[str] = ()) -> dict[str, Any]:
-    """The options that repeat a run: those given to its recipe, and every training setting.
+    """The options that repeat a run: those given to its recipe, and every training setting, with the precision that "auto" was.
 
     overrides: options that the command line replaces. Raises UsageError for a metric that is code.
     """
@@ -77,7 +80,8 @@ def options_of_run(values: Mapping[str, Any], overrides: Collection[str] = ()) -
     if "metric" not in overrides and (code := next((name for name in metrics if name not in METRICS), None)):
         hint = f"name it yourself: --metric {','.join(metrics)}"
         raise UsageError(f"the metric {code} of this run is code, which is not executed", hint=hint)
-    return {name: value for name, value in (asked | training).items() if value is not None}
+    resolved = {"precision": _PRECISIONS[values["dtype"]]} if training.get("precision") == "auto" and "dtype" in values else {}
+    return {name: value for name, value in (asked | training | resolved).items() if value is not None}
 
 
 def as_asked(values: Mapping[str, Any]) -> dict[str, Any]:

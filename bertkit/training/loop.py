@@ -254,6 +254,8 @@ def train(
             if evaluating:
                 window.start = time.perf_counter()  # tokens_per_second covers only training
         all_saved()
+        if any_process(bool(stop), accelerator):  # in the last step: what follows the training, such as another seed, stops too
+            raise Interrupted(state.step, saved=save_model is not None, number=stop[0] if stop else signal.SIGINT)
     if state.step < total_steps:
         progress.note(f"stopped early: no better score in {state.evaluations_since_best} evaluations")
     return state
@@ -288,10 +290,14 @@ def should_stop_early(state: TrainState, config: TrainConfig, accelerator: Accel
     """Whether early_stopping_patience has run out; if it has on one process, all stop."""
     if config.early_stopping_patience is None:
         return False
-    stop = state.evaluations_since_best >= config.early_stopping_patience
-    if accelerator.num_processes > 1:
-        stop = bool(accelerator.reduce(torch.tensor(float(stop), device=accelerator.device), "sum"))
-    return stop
+    return any_process(state.evaluations_since_best >= config.early_stopping_patience, accelerator)
+
+
+def any_process(here: bool, accelerator: Accelerator) -> bool:
+    """Whether something is so on any process."""
+    if accelerator.num_processes == 1:
+        return here
+    return bool(accelerator.reduce(torch.tensor(float(here), device=accelerator.device), "sum"))
 
 
 class _Window:

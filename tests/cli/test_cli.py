@@ -216,6 +216,14 @@ def test_values_that_bertkit_0_1_resolved_are_not_asked_for_again(family, saved:
     assert options_of_run(run) == {**options, "seed": 3}
 
 
+@pytest.mark.parametrize(("dtype", "precision"), [("bfloat16", "bf16"), ("float32", "fp32"), ("float16", "fp16")])
+def test_a_repeated_run_computes_in_the_same_precision(dtype: str, precision: str) -> None:
+    """On another machine, "auto" might choose another."""
+    run = {"recipe": {"family": "text-classification"}, "training": {"precision": "auto"}, "dtype": dtype}
+    assert options_of_run(run) == {"precision": precision}
+    assert options_of_run(run | {"training": {"precision": "tf32"}}) == {"precision": "tf32"}
+
+
 @pytest.mark.parametrize(
     ("typed", "model", "fresh_head"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import unicodedata
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
-from bertkit.readers.splitting import Fold, parse_held_out, split_examples, why_another_share
+from bertkit.readers.splitting import Fold, alike, parse_held_out, split_examples, why_another_share
 
 
 def make(texts: list[str], labels: list[str]) -> Examples:
@@ -25,6 +26,18 @@ def split(
 ) -> tuple[Examples, Examples]:
     labels = None if label is None else [(value,) for value in examples.columns[label]]
     return split_examples(examples, held_out, seed=seed, labels=labels, text=text)
+
+
+def test_which_texts_are_the_same() -> None:
+    """Models read them alike; a text in either encoding of its accents is never on both sides."""
+    assert alike("Caf\u00e9  AU\tlait ") == alike(unicodedata.normalize("NFD", "caf\u00e9 au lait"))
+    assert alike("cafe au lait") != alike("caf\u00e9 au lait")
+    texts = [f"\u00e9t\u00e9 {number}" for number in range(50)]
+    both = make(texts + [unicodedata.normalize("NFD", text) for text in texts], ["a", "b"] * 50)
+    sides = split(both, 0.2, seed=1, label="label", text=("text",))
+    train, held = ({unicodedata.normalize("NFC", text) for text in side.columns["text"]} for side in sides)
+    assert train.isdisjoint(held)
+    assert len(held) == 10
 
 
 def of_sizes(sizes: dict[str, int]) -> Examples:

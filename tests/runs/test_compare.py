@@ -169,8 +169,11 @@ def test_scores_that_some_rows_or_runs_do_not_have() -> None:
 def test_settings_that_differ() -> None:
     one = Side("one", RUN | {"training": {"seed": 1, "batch_size": 8}, "model": {"name": "a"}}, [lambda rows: {}])
     other = replace(one, run=RUN | {"training": {"seed": 2, "batch_size": 8, "reinit_layers": 2}, "model": {"name": "b"}})
+    differ = {"training.reinit_layers": [0, 2], "model.name": ["a", "b"]}
     found = compared([one, other], 3, resamples=1)["settings"]
-    assert found == {"training.reinit_layers": [0, 2], "model.name": ["a", "b"]}, "an older run had the default"
+    assert found == {"training.seed": [1, 2], **differ}, "an older run had the default"
+    several = replace(one, scorers=one.scorers * 2)
+    assert compared([several, other], 3, resamples=1)["settings"] == differ, "runs of one side differ in their seeds"
 
 
 def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

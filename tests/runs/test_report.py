@@ -372,7 +372,7 @@ def test_two_runs_show_who_mended_and_who_broke_which_rows(make_model_dir: Calla
     assert entry["expected"] == label == entry[f"predicted by {second}"].split()[0] != entry[f"predicted by {first}"].split()[0]
     compared = json.loads(run_command(["compare", one, two, "--json"]).out)
     (difference,) = compared["differences"]
-    table = page.tables["paired bootstrap over rows and runs"][1]
+    table = page.tables["paired bootstrap over rows"][1]
     assert table[2:4] == [
         format_cell(difference["difference"]),
         " to ".join(f"{bound:+.4f}" for bound in difference["interval"]),

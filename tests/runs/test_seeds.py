@@ -15,6 +15,7 @@ import pytest
 import trained
 from scipy import stats
 
+import bertkit
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import lock
 from bertkit.runs.finetuning.series import describe_runs
@@ -53,11 +54,12 @@ def several(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "several"))
 
 
-def stop_in_the_second_seed(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> None:
-    seed_dropout = training.seed_dropout
+def stop(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any], *, seed: int = 2, step: int = 1) -> None:
+    """Send SIGTERM in a step of a seed."""
+    seed_dropout, at = training.seed_dropout, (seed, step)
 
     def stopping(module: Any, seed: int, step: int, *place: int) -> None:
-        if (seed, step) == (2, 1):
+        if (seed, step) == at:
             os.kill(os.getpid(), signal.SIGTERM)
         seed_dropout(module, seed, step, *place)
 
@@ -89,7 +91,7 @@ def test_each_seed_trains_as_it_would_alone(train, whole: Path, tmp_path: Path) 
 
 def test_stopped_seeds_resume_and_more_can_be_added(train, whole: Path, tmp_path: Path, monkeypatch) -> None:
     cut = tmp_path / "cut"
-    stop_in_the_second_seed(monkeypatch, lambda: train(cut, 2))
+    stop(monkeypatch, lambda: train(cut, 2))
     first = (cut / "seed-1" / "model.safetensors").stat().st_mtime_ns
     assert read(train(cut, 2) / "seeds.json")["seeds"] == [1, 2]
     assert (cut / "seed-1" / "model.safetensors").stat().st_mtime_ns == first
@@ -98,9 +100,21 @@ def test_stopped_seeds_resume_and_more_can_be_added(train, whole: Path, tmp_path
     assert read(cut / "seeds.json")["scores"] == read(whole / "seeds.json")["scores"]
 
 
+def test_a_signal_in_a_seeds_last_step_stops_before_the_next(train, whole: Path, tmp_path: Path, monkeypatch) -> None:
+    cut = tmp_path / "cut"
+    last = read(whole / "seed-1" / "run.json")["total_steps"] - 1
+    stop(monkeypatch, lambda: train(cut), seed=1, step=last)
+    assert [path.name for path in cut.iterdir() if path.is_dir()] == ["seed-1"]
+    with pytest.warns(match="seed-1 is not finished: this is the best model of its steps so far"):
+        bertkit.load(cut / "seed-1")
+    train(cut)
+    assert [weights(cut / f"seed-{seed}") for seed in (1, 2, 3)] == [weights(whole / f"seed-{seed}") for seed in (1, 2, 3)]
+    bertkit.load(cut / "seed-1")  # which would raise its warnings
+
+
 def test_a_stopped_overwrite_leaves_no_run_with_other_settings(train, several: Path, monkeypatch) -> None:
     faster = {"learning_rate": 1e-3}
-    stop_in_the_second_seed(monkeypatch, lambda: train(several, overwrite=True, **faster))
+    stop(monkeypatch, lambda: train(several, overwrite=True, **faster))
     assert (several.parent / "several.old-1" / "seed-3" / "run.json").is_file()
     train(several, **faster, micro_batch_tokens=64, logging_steps=1)  # which may change between seeds
     rates = {read(several / f"seed-{seed}" / "run.json")["training"]["learning_rate"] for seed in (1, 2, 3)}

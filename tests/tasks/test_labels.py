@@ -18,7 +18,7 @@ from bertkit.readers import Examples
 from bertkit.tasks import Prediction, Task
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.class_loss import class_weights
-from bertkit.tasks.labels import class_name, derive_labels, is_missing, label_ids, label_name, scores_of
+from bertkit.tasks.labels import class_name, derive_labels, is_missing, label_ids, label_name, scores_of, unknown_label
 
 NAN = float("nan")
 CLASSIFIER = "BertForSequenceClassification"
@@ -272,3 +272,10 @@ def test_all_bad_cells_of_regression_are_counted() -> None:
     assert error.value.where == "data.csv:3"
     assert "5 of 7 rows" in error.value.what
     assert "'x' (line 3), None (line 4), 'y' (line 5), and 2 more" in error.value.what
+
+
+def test_a_model_without_names_asks_for_them() -> None:
+    error = unknown_label("0", ("LABEL_0", "LABEL_1"), "dev.csv:2", by_number=False)
+    assert error.hint == "the model does not name its labels: give them in its order, --labels A,B,..."
+    error = unknown_label("maybe", ("LABEL_0", "yes"), "dev.csv:2", by_number=False)
+    assert error.hint == "correct or remove the row; --labels names all labels for training"

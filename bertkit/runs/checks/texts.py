@@ -14,6 +14,7 @@ import numpy as np
 from bertkit.errors import plural
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, is_blank
+from bertkit.readers.splitting import alike
 from bertkit.report import Finding
 from bertkit.tasks import TextClassification
 from bertkit.tasks.recipe import Recipe
@@ -96,10 +97,10 @@ def leaks(recipe: Recipe, training: str, splits: Mapping[str, Examples]) -> Iter
 
 
 def _by_text(recipe: Recipe, examples: Examples) -> dict[tuple[str, ...], list[int]]:
-    """The rows of each text, ignoring case and white space; rows without text are left out."""
+    """The rows of each text, ignoring case, white space and the encoding of accents; rows without text are left out."""
     rows: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for row, texts in enumerate(recipe.texts_of(examples)):
-        rows[tuple(" ".join(text.casefold().split()) for text in texts)].append(row)
+        rows[tuple(map(alike, texts))].append(row)
     return {texts: numbers for texts, numbers in rows.items() if any(texts)}
 
 

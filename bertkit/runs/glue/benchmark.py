@@ -103,6 +103,10 @@ def finetune_glue(
     if average is None:
         missing = [column for column, value in zip(all_columns, values, strict=True) if value is None]
         parts.append(Finding("note", f"no average, because of missing scores: {', '.join(missing)}"))
+    if outside := [task for task in recipes if not TASKS[task].columns]:
+        parts.append(
+            Finding("note", f"the paper's table has no column for {', '.join(outside)}; the scores are in {output_dir}")
+        )
     show(Report(parts, columns))
     return columns | {"average": average}
 

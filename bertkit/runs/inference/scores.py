@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from bertkit import progress
-from bertkit.errors import plural
+from bertkit.errors import listed, plural
 from bertkit.metrics import bootstrap
 from bertkit.metrics.bootstrap import RESAMPLES, resampled
 from bertkit.metrics.classification import check_metrics
@@ -138,8 +138,8 @@ def report_scores(title: str, found: Evaluated, *, intervals: bool = False, erro
         rows.append([name, value, *([progress.format_interval(bounds.get(name))] if intervals else [])])
         rows[-1] += [published.get(name)] if published else []
     parts.append(Table(title, columns + ([f"published, {found.trained_from}"] if published else []), rows))
-    if intervals and not all(bounds.get(name) for name in scored.scores):
-        parts.append(Finding("note", "no interval for the loss, nor for a score that is the same in all resamples of the rows"))
+    if constant := [name for name in scored.scores if intervals and not bounds.get(name) and not name.endswith("loss")]:
+        parts.append(Finding("note", f"no interval for {listed(constant)}: all resamples of the rows have the same value"))
     parts += [Finding("note", f"published: {task.recipe.reference_source}")] if published else []
     return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if intervals else {})})
 

@@ -1,8 +1,9 @@
 """Runs side by side: their scores, the settings that differ, and whether the difference is significant.
 
 Intervals of differences use the paired bootstrap (Efron and Tibshirani, 1993; Koehn, 2004): rows are drawn with replacement,
-the same for both sides. If a side has several seeds, one is drawn too, so that the interval includes their variance. If it has
-folds, every row is scored by the run that did not train on it, all rows together.
+the same for both sides. If a side has several seeds, one of them is drawn too: the interval is that of training once, so it
+includes the variance of seeds and does not narrow with their number, as that of `mean_difference` does. If a side has folds,
+every row is scored by the run that did not train on it, all rows together.
 """
 
 from __future__ import annotations
@@ -27,8 +28,6 @@ from bertkit.runs.target import open_target
 
 HELD_OUT = "validation"  # the split that differs from fold to fold
 _COMPARED = ("recipe", "training", "model")
-
-
 _VARIED = {"training.seed"}  # settings that may vary within a side
 
 
@@ -203,7 +202,8 @@ def _interval(scores: Sequence[Mapping[str, float]], first_scores: Sequence[Mapp
 def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
     """The settings that differ: by name, the value of each side."""
     settings = [{key: value for part in _COMPARED for key, value in flat(side.run[part], part)} for side in sides]
-    names = dict.fromkeys(key for each in settings for key in each if key not in _VARIED)
+    varied = _VARIED if any(len(side.scorers) > 1 for side in sides) else set()
+    names = dict.fromkeys(key for each in settings for key in each if key not in varied)
     defaults = default_settings()
     names = {name: None for name in names if not name.startswith("model.config.")}  # the model's name says it
     values = {name: [each.get(name, defaults.get(name)) for each in settings] for name in names}
@@ -231,6 +231,8 @@ def report_comparison(comparison: Mapping[str, Any]) -> Report:
         for row in comparison["differences"]
         if row["side"] not in comparison["same"]
     ]
-    tested = [Table("paired bootstrap over rows and runs", columns, differences)] if differences else []
+    several = any(side["runs"] > 1 for side in sides)
+    drawn = f"paired bootstrap over rows{' and one run of each side' if several else ''}"
+    tested = [Table(drawn, columns, differences)] if differences else []
     same = [Finding("note", f"{name} has exactly the same scores as {sides[0]['name']}") for name in comparison["same"]]
     return Report([*parts, *tested, *same], comparison)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,10 @@ def describe_tasks(runs: Sequence[ReportedRun], rows: int, recipe_name: str | No
             refuse_other_rows(found.splits[split].examples, of_first.examples, split, name=run.name, first_name=runs[0].name)
     scores: list[Table | Finding] = []
     details: list[Section] = []
+    for run in runs:
+        if run.folder != Path(run.name):
+            what = f"{run.name} has several runs; this page shows the median one, {run.folder.name}; bertkit compare takes all"
+            scores.append(Finding("note", what))
     for result in results:
         summary, parts_of = _scores(result)
         scores += summary
