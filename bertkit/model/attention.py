@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertkit.model.dropout import Dropout
-from bertkit.model.layout import Bounds, HeadLayout, Pattern, pad_rows
+from bertkit.model.layout import Bounds, HeadLayout, Pattern
 
 
 def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int, dropout: Dropout) -> Tensor:
@@ -25,7 +25,7 @@ def attend(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: 
     tokens has only keys and values, (N, 2 H). Both are packed as `pattern` says.
     """
     if pattern.bounds is not None:
-        return _attend_packed(tokens, queries, pattern, pattern.bounds, num_heads, dropout)
+        return _attend_packed(tokens, queries, pattern.bounds, num_heads, dropout)
     # On a CPU, torch's fused kernel is slower with a mask, in training and with dropout. There and on Apple's GPUs, its dropout
     # also does not draw from our random stream.
     device = "cuda" if torch.compiler.is_exporting() else tokens.device.type
@@ -49,19 +49,14 @@ def _drawn_by_torch(dropout: Dropout, device: torch.device) -> float:
     return dropout.p
 
 
-def _attend_packed(
-    tokens: Tensor, queries: Tensor | None, pattern: Pattern, bounds: Bounds, num_heads: int, dropout: Dropout
-) -> Tensor:
+def _attend_packed(tokens: Tensor, queries: Tensor | None, bounds: Bounds, num_heads: int, dropout: Dropout) -> Tensor:
     """`attend` with torch's kernel for packed sequences (Dao, 2023, FlashAttention-2).
 
     torch's `varlen_attn` calls the same kernel, without dropout, and takes as long to call it as a small batch to compute.
     """
-    query, key, value = _by_head(tokens, queries, num_heads)
-    rows, keys = sum(pattern.queries.sizes), sum(pattern.keys.sizes)
-    p = _drawn_by_torch(dropout, tokens.device)
-    packed = (query[:rows], key[:keys], value[:keys], *bounds)
-    found: Tensor = torch.ops.aten._flash_attention_forward(*packed, p, is_causal=False, return_debug_mask=False)[0]
-    return pad_rows(found.flatten(1), pattern.queries.padding_rows)
+    packed = (*_by_head(tokens, queries, num_heads), *bounds, _drawn_by_torch(dropout, tokens.device))
+    found: Tensor = torch.ops.aten._flash_attention_forward(*packed, is_causal=False, return_debug_mask=False)[0]
+    return found.flatten(1)
 
 
 def _attend_fused(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_heads: int, dropout: Dropout) -> Tensor:
