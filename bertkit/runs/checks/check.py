@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -99,43 +99,31 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
             if pretrained is not None:  # choose unset settings as finetune would
                 chosen = choose_settings(recipe, rows[splits[0]], pretrained)
     recipe = replace(recipe, training=filled(recipe.training, chosen))
-    examples_of: dict[str, Examples] = {}
-    refused: dict[str, list[Finding]] = {split: [] for split in rows}  # why training would refuse a split
-    unlabelled: set[str] = set()
-    for split, split_rows in rows.items():
-        for labelled in (True, False):  # without labels if those would be refused
-            try:
-                examples = recipe.standardize(split_rows, labelled=labelled)
-                examples_of[split] = examples if labelled else replace(examples, remarks=split_rows.remarks)
-                unlabelled |= set() if labelled else {split}
-                break
-            except DataError as error:
-                finding = _error(split, error)
-                if labelled and split not in recipe.splits:  # a test split may have no labels
-                    finding = replace(finding, severity="note", what=f"{split}: cannot be scored: {error.what}", hint=None)
-                if finding not in refused[split]:
-                    refused[split].append(finding)
-                lists_own = isinstance(recipe, TextClassification)  # its rows without text
-                if labelled and finding.severity == "error" and not lists_own:
-                    refused[split] += _others_refused(recipe, split, split_rows)
+    standardized = {split: _standardized(recipe, split, own) for split, own in rows.items()}
+    examples_of = {split: each.examples for split, each in standardized.items() if each.examples is not None}
     for split, examples in examples_of.items():
         remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks.summed()))
     names_of = {split: [*chain.from_iterable(recipe.labels_of(examples))] for split, examples in examples_of.items()}
     regression = isinstance(recipe, TextClassification) and recipe.regression
     labels = {split: Counter[str]() if regression else Counter(names) for split, names in names_of.items()}
     numbers = {split: _statistics(names) for split, names in names_of.items()} if regression else {}
-    of_labels, of_task, named = _refused(recipe, examples_of, labels, {split for split in rows if refused[split]})
+    of_labels, of_task, named = _refused(
+        recipe, examples_of, labels, {split for split, each in standardized.items() if each.refused}
+    )
     if not isinstance(recipe, TextClassification):  # tags as the task spells them
         labels |= {split: Counter(chain.from_iterable(recipe.labels_of(examples))) for split, examples in named.items()}
     findings += [*of_labels, *_check_labels(recipe, labels, splits[0])]
     remarks += of_task
     for split, examples in examples_of.items():
-        findings += [*without_text(recipe, split, examples, refused.pop(split)), *check_texts(recipe, split, examples)]
+        of_split = standardized[split]
+        findings += [*without_text(recipe, split, examples, of_split.refused), *check_texts(recipe, split, examples)]
         findings += duplicates(recipe, split, examples)
         findings += _without_label(recipe, split, examples)
-        if split not in unlabelled:
+        if of_split.is_labelled:
             findings += [replace(each, what=f"{split}: {each.what}") for each in Task.unfitted(recipe).check(examples)]
-    findings += [*chain.from_iterable(refused.values()), *leaks(recipe, splits[0], examples_of)]
+    for each in standardized.values():
+        findings += each.refused if each.examples is None else []
+    findings += leaks(recipe, splits[0], examples_of)
     lengths: dict[str, dict[str, float]] = {}
     if pretrained is not None:
         for split, examples in examples_of.items():
@@ -143,6 +131,34 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
             findings += more
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return Checked(examples_of, findings, labels, numbers, lengths, remarks)
+
+
+class _Standardized(NamedTuple):
+    """A split's examples, None if they cannot be used even without labels; why training would refuse it; and whether the
+    examples have labels."""
+
+    examples: Examples | None
+    refused: list[Finding]
+    is_labelled: bool
+
+
+def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
+    refused: list[Finding] = []
+    try:
+        return _Standardized(recipe.standardize(rows, labelled=True), refused, is_labelled=True)
+    except DataError as error:
+        finding = _error(split, error)
+        if split not in recipe.splits:  # a test split may have no labels
+            finding = replace(finding, severity="note", what=f"{split}: cannot be scored: {error.what}", hint=None)
+        refused.append(finding)
+        if finding.severity == "error" and not isinstance(recipe, TextClassification):  # which lists its rows without text
+            refused += _others_refused(recipe, split, rows)
+    try:
+        examples = replace(recipe.standardize(rows, labelled=False), remarks=rows.remarks)
+        return _Standardized(examples, refused, is_labelled=False)
+    except DataError as error:
+        refused += [finding for finding in [_error(split, error)] if finding not in refused]
+        return _Standardized(None, refused, is_labelled=False)
 
 
 def _others_refused(recipe: Recipe, split: str, rows: Examples) -> list[Finding]:
