@@ -17,6 +17,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import Kind, read_json
+from bertkit.metrics.classification import range_of
 from bertkit.tasks.recipe import Recipe
 
 Changes = dict[str, dict[str, Any]]  # fields of the recipe and of its training settings
@@ -116,3 +117,8 @@ def summarize(values: Sequence[float | None], lowest: float = -math.inf, highest
             lowest, highest = -math.inf, math.inf
         interval = [max(lowest, mean - half), min(highest, mean + half)] if half else None
     return {"median": statistics.median(known), "mean": mean, "std": std, "interval": interval, "each": list(values)}
+
+
+def summarize_score(name: str, values: Sequence[float | None]) -> dict[str, Any]:
+    """`summarize` for one of our scores, whose interval is cut where the score ends."""
+    return summarize(values, *range_of(name))

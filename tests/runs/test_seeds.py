@@ -17,9 +17,10 @@ from scipy import stats
 
 import bertkit
 from bertkit.errors import ModelError, UsageError
-from bertkit.files import lock
+from bertkit.files import lock, relative
 from bertkit.runs.finetuning.series import describe_runs
-from bertkit.runs.series import SEEDS, summarize
+from bertkit.runs.reporting.report import write_report
+from bertkit.runs.series import SEEDS, runs_to_use, summarize
 from bertkit.training import loop as training
 
 pytestmark = pytest.mark.e2e
@@ -110,6 +111,13 @@ def test_a_signal_in_a_seeds_last_step_stops_before_the_next(train, whole: Path,
     train(cut)
     assert [weights(cut / f"seed-{seed}") for seed in (1, 2, 3)] == [weights(whole / f"seed-{seed}") for seed in (1, 2, 3)]
     bertkit.load(cut / "seed-1")  # which would raise its warnings
+
+
+def test_a_report_says_which_seed_it_shows(whole: Path, tmp_path: Path) -> None:
+    write_report([str(whole)], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    median = Path(*runs_to_use(str(whole), ensemble=False)).name
+    assert f"{relative(whole)} has several runs; this page shows the median one, {median}; bertkit compare takes all" in page
 
 
 def test_a_stopped_overwrite_leaves_no_run_with_other_settings(train, several: Path, monkeypatch) -> None:

@@ -114,3 +114,12 @@ def test_dry_run_shows_what_is_truncated(run_bertkit, tiny_model_dir: Path, tmp_
         ran = run_bertkit("finetune", "text-classification", *data, "--truncate", how)
         assert ran.code == 0, ran.err
         assert re.findall("cut by .*: (.*)", ran.err) == [" ".join(lost)] * bool(lost), how
+
+
+def test_of_a_long_text_the_beginning_of_what_is_truncated_is_shown(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "my.csv").write_text(f"text,label\n{'good ' * 506},pos\nbad film,neg\n", encoding="utf-8")
+    data = ["--train", "my.csv", "--validation", "my.csv", "--max-length", 8, "--dry-run", "-m", tiny_model_dir]
+    ran = run_bertkit("finetune", "text-classification", *data)
+    assert ran.code == 0, ran.err
+    (shown,) = re.findall("cut by --max-length: (.*)", ran.err)
+    assert shown == f"{'good ' * 120} ... (1899 more characters)", "of 500 words"

@@ -15,7 +15,6 @@ from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import UsageError
 from bertkit.files import MOVED_ASIDE, OutputFolder, write_json
-from bertkit.metrics.classification import range_of
 from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import open_pretrained
@@ -25,7 +24,7 @@ from bertkit.runs.directory import NEW_FOLDER, RUN, replaced
 from bertkit.runs.evaluate import CONSTANT
 from bertkit.runs.finetuning.finetune import finetune, input_paths
 from bertkit.runs.run_file import changed_settings, finished_run, read_run_file
-from bertkit.runs.series import Series, summarize
+from bertkit.runs.series import Series, summarize, summarize_score
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe, published_scores
 from bertkit.tasks.saved import as_asked, to_json
@@ -177,7 +176,7 @@ def describe_runs(series: Series, runs: Mapping[int, Mapping[str, Any]]) -> dict
     names = dict.fromkeys(name for best in scores.values() for name in best if not name.endswith(CONSTANT))
     return {
         series.nouns: list(runs),
-        "scores": {name: summarize([best.get(name) for best in scores.values()], *range_of(name)) for name in names},
+        "scores": {name: summarize_score(name, [best.get(name) for best in scores.values()]) for name in names},
         "baselines": _mean_of_baselines([run.get("baselines") or {} for run in runs.values()]),
         "constant": [number for number, best in scores.items() if any(name.endswith(CONSTANT) for name in best)],
     }
