@@ -54,7 +54,8 @@ def serving(models: Mapping[str, Path], *, threads: int = 1, **options: Any) -> 
 @contextmanager
 def listening(app: FastAPI) -> Iterator[str]:
     """The URL of a real server of the app, in a thread."""
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, log_level="critical"))
+    how = {"lifespan": "off", "log_config": None, "log_level": "critical", "timeout_graceful_shutdown": 5}
+    server = uvicorn.Server(uvicorn.Config(app, **how))
     with socket.create_server(("127.0.0.1", 0)) as bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()

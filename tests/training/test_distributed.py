@@ -287,7 +287,10 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize(("failing", "error"), [("1", "ValueError"), ("0", "DataError"), ("all", "DataError")])
+FAILURES = [("1", "ValueError"), *(pytest.param(each, "DataError", marks=pytest.mark.slow) for each in ("0", "all"))]
+
+
+@pytest.mark.parametrize(("failing", "error"), FAILURES)
 def test_a_process_that_fails_ends_the_others_with_its_error(
     failing: str, error: str, make_model_dir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
