@@ -40,9 +40,10 @@ FASTER = 1.2  # how many times faster bf16 must be to be chosen by "auto", becau
 ALTERNATIONS = 5  # rounds of timed passes; more if other programs disturb them
 PATIENCE = 2.0  # seconds after which disturbed timings are accepted
 UNDISTURBED = 0.9  # share of a pass's time for which all threads must be computing
-OPERATIONS = 4e9  # per timed pass: some milliseconds
+OPERATIONS = 4e9  # in each timing: some milliseconds
+TOKENS = 1024  # at most, as in a batch; small models compute them several times in a timing
 OPERATIONS_OF_A_GPU = 1e12  # likewise; with a third of them, starting the kernels took longer than an H200 needed to compute
-TOKENS_OF_A_GPU = 2**16  # at most, for small models: about a gigabyte
+TOKENS_OF_A_GPU = 2**16  # likewise: about a gigabyte
 CPU = torch.device("cpu")
 
 
@@ -197,6 +198,9 @@ def matrix_rate(precision: Precision, config: BertConfig, processes: Processes) 
     return measure_rates(*shape, [precision.name], training=True, device=processes.device)[0][precision.name]
 
 
+_disturbed: dict[str, dict[str, float]] = {}  # rates that are not kept: the next command measures again
+
+
 def _rates(config: BertConfig, names: Sequence[str], *, training: bool) -> dict[str, float]:
     """The rates of this machine by dtype, from the user's cache or measured."""
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision.json"
@@ -207,15 +211,18 @@ def _rates(config: BertConfig, names: Sequence[str], *, training: bool) -> dict[
     with suppress(OSError, ValueError):
         known = json.loads(path.read_text(encoding="utf-8"))
     known = known if isinstance(known, dict) else {}
-    if not _are_rates(known.get(key), names):
-        before = known[key] if _are_rates(known.get(key), ()) else {}
-        rates, undisturbed = measure_rates(config.hidden_size, config.intermediate_size, names, training=training)
-        known[key] = {**before, **rates}
-        if not undisturbed:  # the next command measures again
-            return known[key]
-        with suppress(OSError, MachineError):  # a home that cannot be written, or one that another process is writing
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, known)
+    kept = known[key] if _are_rates(known.get(key), ()) else {}
+    found = _disturbed.get(key, {}) | kept
+    if _are_rates(found, names):
+        return found
+    rates, undisturbed = measure_rates(config.hidden_size, config.intermediate_size, names, training=training)
+    if not undisturbed:
+        _disturbed[key] = found | rates
+        return _disturbed[key]
+    known[key] = kept | rates
+    with suppress(OSError, MachineError):  # a home that cannot be written, or one that another process is writing
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, known)
     return known[key]
 
 
@@ -237,9 +244,10 @@ def measure_rates(
     of_attention = [(3 * hidden_size, hidden_size), (hidden_size, hidden_size)]  # query, key and value are one product
     shapes = [*of_attention, (intermediate_size, hidden_size), (hidden_size, intermediate_size)]
     of_token = sum(2 * rows * columns for rows, columns in shapes) * (3 if training else 1)
-    tokens = int(min(max(OPERATIONS / of_token, 64), 1024))
-    if device.type != "cpu":
-        tokens = int(min(OPERATIONS_OF_A_GPU / of_token, TOKENS_OF_A_GPU)) // 64 * 64
+    on_cpu = device.type == "cpu"
+    operations, most, multiple_of = (OPERATIONS, TOKENS, 1) if on_cpu else (OPERATIONS_OF_A_GPU, TOKENS_OF_A_GPU, 64)
+    tokens = int(min(max(operations / of_token, 64), most)) // multiple_of * multiple_of
+    repeats = max(1, round(operations / (tokens * of_token)))
 
     def random(*shape: int, dtype: torch.dtype) -> Tensor:
         return torch.rand(shape, dtype=dtype, device=device, requires_grad=training)
@@ -258,7 +266,8 @@ def measure_rates(
             for name in names:
                 use_tf32(name)
                 begin, computed = time.perf_counter(), time.process_time()
-                _pass(inputs[name], layers[name], training=training)
+                for _ in range(repeats):
+                    _pass(inputs[name], layers[name], training=training)
                 if device.type == "cuda":
                     torch.cuda.synchronize(device)
                 seconds, computed = time.perf_counter() - begin, time.process_time() - computed
@@ -272,7 +281,7 @@ def measure_rates(
         del layers, inputs
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    rates = {name: round(tokens * of_token / seconds / 1e9, 1) for name, (seconds, _) in best.items()}
+    rates = {name: round(repeats * tokens * of_token / seconds / 1e9, 1) for name, (seconds, _) in best.items()}
     return rates, all(undisturbed for _, undisturbed in best.values())
 
 

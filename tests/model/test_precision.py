@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -37,6 +38,7 @@ def rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list
             return {name: {"fp32": fp32, "bf16": bf16}[name] for name in names}, undisturbed
 
         monkeypatch.setattr(module, "measure_rates", measure)
+        monkeypatch.setattr(module, "_disturbed", {})
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         return measured
@@ -158,7 +160,7 @@ def test_rates_of_tf32_are_measured_in_it(monkeypatch: pytest.MonkeyPatch) -> No
     seen: list[tuple[str, bool]] = []
     before = products()
     monkeypatch.setattr(module, "_pass", lambda *_, **__: seen.append(products()))
-    measure_rates(64, 128, ["fp32", "tf32"], training=False)
+    measure_rates(768, 3072, ["fp32", "tf32"], training=False)
     assert (set(seen[::2]), set(seen[1::2]), products()) == ({EXACT}, {FAST}, before)
     assert torch.get_float32_matmul_precision() == "highest"
 
@@ -195,20 +197,42 @@ def test_rates_are_those_of_this_machine(training: bool) -> None:
 def test_what_other_programs_disturb_is_used_and_measured_anew(rates, monkeypatch: pytest.MonkeyPatch) -> None:
     accelerator = start_accelerator("cpu")
     measured = rates(100.0, 50.0, undisturbed=False)
-    assert resolve_precision("auto", SMALL, accelerator, training=True).name == "fp32"
-    assert len(measured) == 1
-    measured = rates(100.0, 200.0)
+    for _ in range(2):
+        assert resolve_precision("auto", SMALL, accelerator, training=True).name == "fp32"
+    assert len(measured) == 1, "once a command"
+    measured = rates(100.0, 200.0)  # as the next command
     for _ in range(2):
         assert resolve_precision("auto", SMALL, accelerator, training=True).name == "bf16"
     assert len(measured) == 1
 
 
-@pytest.mark.parametrize("share", [0.5, 1.0])
-def test_passes_are_disturbed_where_threads_do_not_compute(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a clock on which each pass takes a quarter of a second, of which all threads compute for some share."""
+def test_a_small_model_computes_as_much_in_each_timing_as_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the threads' start outweighs it, and all timings would count as disturbed."""
+    timed: list[float] = []
+
+    def compute(inputs: list[torch.Tensor], layers: list[Any], *, training: bool) -> None:
+        products = [2 * len(rows) * layer.keywords["weight"].numel() for rows, layer in zip(inputs, layers, strict=True)]
+        timed.append(sum(products) * (3 if training else 1))
+
+    monkeypatch.setattr(module, "_pass", compute)
+    _all_threads_compute_for(1.0, monkeypatch)
+    for hidden_size, training in itertools.product((32, 128, 384, 1024), (False, True)):
+        timed.clear()
+        measure_rates(hidden_size, 4 * hidden_size, ["fp32"], training=training)
+        assert sum(timed) == pytest.approx((1 + module.ALTERNATIONS) * module.OPERATIONS, rel=0.25)
+
+
+def _all_threads_compute_for(share: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[float]:
+    """Of a clock on which each pass takes a quarter of a second, of which all threads compute for some share; its times."""
     wall, computed = itertools.count(0.0, 0.25), itertools.count(0.0, 0.25 * share * torch.get_num_threads())
     monkeypatch.setattr(module.time, "perf_counter", lambda: next(wall))
     monkeypatch.setattr(module.time, "process_time", lambda: next(computed))
+    return wall
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_passes_are_disturbed_where_threads_do_not_compute(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    wall = _all_threads_compute_for(share, monkeypatch)
     assert module.measure_rates(64, 128, ["fp32"], training=False)[1] == (share == 1.0)
     assert next(wall) > module.PATIENCE
 
