@@ -1,12 +1,14 @@
-"""Read the rows of a recipe's splits, each file once, and hold out some of the training rows."""
+"""Read the rows of a recipe's splits, each file once, hold out some of the training rows, and find texts in two splits."""
 
 from __future__ import annotations
 
 import traceback
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +17,11 @@ import numpy as np
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.formats import SPLITS
-from bertkit.readers.splitting import Fold, parse_held_out, split_examples
+from bertkit.readers.splitting import Fold, alike, parse_held_out, split_examples
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.sources import Embedded, Hub
 
+LEAKED = 0.01  # share of the evaluated rows above which texts that training has too are worth a warning
 SET_ASIDE = "set_aside"  # the split of training rows that are used neither for training nor for evaluation
 
 
@@ -46,6 +49,21 @@ def read_splits(recipe: Recipe, splits: Iterable[str] | None = None, *, read: di
         if not len(each):
             raise DataError("the split holds no rows", where=each.source)
     return Splits(rows, training)
+
+
+def rows_by_text(recipe: Recipe, examples: Examples) -> dict[tuple[str, ...], list[int]]:
+    """The rows of `standardize` by text, ignoring case, white space and the encoding of accents; without those of no text."""
+    rows: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for row, texts in enumerate(recipe.texts_of(examples)):
+        rows[tuple(map(alike, texts))].append(row)
+    return {texts: numbers for texts, numbers in rows.items() if any(texts)}
+
+
+def leaked_rows(recipe: Recipe, training: Examples, evaluated: Examples) -> list[int]:
+    """The rows of `evaluated` whose texts are also in `training`; both as of `standardize`. Memory grows with `evaluated`."""
+    rows = rows_by_text(recipe, evaluated)
+    leaked = {alike_texts for texts in recipe.texts_of(training) if (alike_texts := tuple(map(alike, texts))) in rows}
+    return sorted(chain.from_iterable(rows[texts] for texts in leaked))
 
 
 class _Source:

@@ -147,6 +147,26 @@ def test_a_held_out_share_is_reported_where_it_is_not_what_was_asked_for(run_ber
     assert "held out: 14% of the rows instead of 10%, because each label gives at least one row" in found
 
 
+def test_evaluated_texts_that_are_trained_on_are_reported(run_bertkit, tiny_model_dir, tmp_path: Path) -> None:
+    def said(name: str, rows: list[str]) -> str:
+        (tmp_path / name).write_text("text,label\n" + "\n".join(rows), encoding="utf-8")
+        data = ("--train", "train.csv", "--validation", "dev.csv", "--test", "test.csv", "--max-length", 16, "--max-steps", 1)
+        ran = run_bertkit("finetune", "text-classification", *data, "-m", tiny_model_dir, "-o", "run", "--overwrite")
+        assert ran.code == 0, ran.err
+        return " ".join(ran.err.split())
+
+    rows = [f"text {at},{'ab'[at % 2]}" for at in range(30)]
+    for name in ("train.csv", "dev.csv"):
+        (tmp_path / name).write_text("text,label\n" + "\n".join(rows if name == "train.csv" else ["x,a"]), encoding="utf-8")
+    assert "also in" not in said("test.csv", ["y,a", "text 31,b"])
+    found = said("dev.csv", ["TEXT  3,b", "text 3,a", "x,a"])  # case, white space and labels do not matter
+    assert "warning: validation: 2 of 3 rows also in train, which flatters the scores; `bertkit check` names them" in found
+    assert "test: 0" not in found
+    found = said("dev.csv", ["text 3,b", *(f"another {at},a" for at in range(99))])
+    assert " validation: 1 of 100 rows also in train" in found
+    assert "warning: validation: 1 of" not in found
+
+
 def test_a_vocabulary_of_another_language_is_reported(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "zh.csv").write_text("text,label\n好看 的 书,a\n不 好看,b\n", encoding="utf-8")
     data = ("--train", "zh.csv", "--validation", "zh.csv", "--max-length", 16, "--max-steps", 1)

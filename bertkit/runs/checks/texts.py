@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -14,14 +13,13 @@ import numpy as np
 from bertkit.errors import plural
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, is_blank
-from bertkit.readers.splitting import alike
 from bertkit.report import Finding
 from bertkit.tasks import TextClassification
 from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.splits import LEAKED, rows_by_text
 from bertkit.tasks.task import Task
 
 _MUCH_UNKNOWN = 0.01  # share of the tokens
-_LEAKED = 0.01  # share of the evaluation rows
 _QUOTED = re.compile(r'"[^"]+"')
 _STEP = 8  # suggestions for --max-length are multiples of it
 _SUSPICIOUS = {
@@ -67,7 +65,7 @@ def duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Findi
     labels = recipe.labels_of(examples)
     contradictions: list[list[int]] = []
     repeats: list[list[int]] = []
-    for rows in _by_text(recipe, examples).values():
+    for rows in rows_by_text(recipe, examples).values():
         if len(rows) > 1:
             (repeats if len({labels[row] for row in rows}) == 1 else contradictions).append(rows)
     if contradictions:
@@ -83,25 +81,17 @@ def leaks(recipe: Recipe, training: str, splits: Mapping[str, Examples]) -> Iter
     if training not in splits:
         return
     training_labels = recipe.labels_of(splits[training])
-    known = {text: {training_labels[row] for row in rows} for text, rows in _by_text(recipe, splits[training]).items()}
+    known = {text: {training_labels[row] for row in rows} for text, rows in rows_by_text(recipe, splits[training]).items()}
     for split, examples in splits.items():
         labels = recipe.labels_of(examples)
-        leaked = {row: known[text] for text, rows in _by_text(recipe, examples).items() if text in known for row in rows}
+        leaked = {row: known[text] for text, rows in rows_by_text(recipe, examples).items() if text in known for row in rows}
         if split == training or not leaked:
             continue
         relabelled = sum(1 for row, in_training in leaked.items() if labels[row] and labels[row] not in in_training)
         what = f"{split}: {len(leaked)} of {plural(len(examples), 'row')} also in {training}"
         what += f", {relabelled} of them with another label" if relabelled else ""
-        severity = "warning" if len(leaked) > _LEAKED * len(examples) else "note"
+        severity = "warning" if len(leaked) > LEAKED * len(examples) else "note"
         yield at_rows(severity, what, sorted(leaked), examples, "remove them from one of the two")
-
-
-def _by_text(recipe: Recipe, examples: Examples) -> dict[tuple[str, ...], list[int]]:
-    """The rows of each text, ignoring case, white space and the encoding of accents; rows without text are left out."""
-    rows: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for row, texts in enumerate(recipe.texts_of(examples)):
-        rows[tuple(map(alike, texts))].append(row)
-    return {texts: numbers for texts, numbers in rows.items() if any(texts)}
 
 
 def check_tokens(
