@@ -12,7 +12,8 @@ import numpy as np
 from bertkit.readers import windows
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.finetuning.series import finetune_series
-from bertkit.runs.inference.predict import Window, of_files, predict_window
+from bertkit.runs.inference.predict import of_files
+from bertkit.runs.inference.window import Window, predict_window
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import Opened
 from bertkit.tasks.catalog import load_recipe

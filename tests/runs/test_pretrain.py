@@ -43,7 +43,7 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.language_model import BertForPreTraining
 from bertkit.runs.inference.held_out_corpora import evaluate_corpora
 from bertkit.runs.inference.language_model import open_to_fill
-from bertkit.runs.inference.predict import predict_window
+from bertkit.runs.inference.window import predict_window
 from bertkit.runs.pretraining import course, held_out, rehearsal, steps
 from bertkit.runs.pretraining import pretrain as pretraining
 from bertkit.runs.pretraining.sequences import micro_batches

@@ -148,7 +148,7 @@ def test_a_choice_that_was_killed_starts_over(models, run_bertkit, tmp_path: Pat
     write_rows(tmp_path / "new.jsonl")
     command = ("predict", models["classes"], "new.jsonl", "--uncertain", 5, "--output", "out.jsonl", *FP32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertkit.runs.inference.predict._Command.spread", None)
+        patch.setattr("bertkit.runs.inference.uncertain.spread", None)
         assert run_bertkit(*command).code == 1
     assert not (tmp_path / "out.jsonl").exists()
     assert run_bertkit(*command).code == 0

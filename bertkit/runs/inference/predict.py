@@ -7,9 +7,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 
 from bertkit import __version__, manifest, progress
@@ -17,8 +16,7 @@ from bertkit.config import options_of
 from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.model.devices import OneProcess
 from bertkit.model.pretrained import hash_of_model
-from bertkit.progress import Rate
-from bertkit.readers import Examples, Remarks, is_blank, join_blocks, windows
+from bertkit.readers import Examples, Remarks, windows
 from bertkit.readers.content import source_name
 from bertkit.runs.inference.annotation import ANNOTATIONS, FORMATS
 from bertkit.runs.inference.destination import STDIN, Destination, expand
@@ -26,13 +24,13 @@ from bertkit.runs.inference.language_model import is_language_model, open_to_fil
 from bertkit.runs.inference.outputs import TEXT, Output, OutputFile, OutputFormat, Progress
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.task_predictor import TaskPredictor
-from bertkit.runs.inference.uncertain import least_certain, spread
+from bertkit.runs.inference.uncertain import Chooser
+from bertkit.runs.inference.window import Window, predict_window
 from bertkit.runs.inference.writers import COMPRESSED, Writer
 from bertkit.runs.remarks import report_remarks, tell
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.output import Arrangement, OutputLayout
-from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
@@ -192,8 +190,7 @@ class _Command:
         pages = _Pages(self.predictor, self.layout, self.to.form, first)
         assert self.predictor.model
         seen = Remarks()
-        kept: Window | None = None
-        empty = 0
+        chooser = Chooser(self.predictor, self.layout) if self.layout.uncertain else None
         with output.open(), progress.rate("predict", shown=output.path is not None) as rate:
             for rows in chain([first], stream):
                 begins = not output.predictions
@@ -207,10 +204,8 @@ class _Command:
                 seen += new._replace(left_out=())
                 manifest.finish()  # raises if a file of the model was damaged
                 output.faults.add(new.left_out)
-                if self.layout.uncertain:
-                    filled = self.with_text(window)
-                    empty += len(window.predictions) - len(filled.predictions)
-                    kept = self.least_certain(filled if kept is None else kept.joined(filled))
+                if chooser is not None:
+                    chooser.add(window)
                     output.write(b"", window.counts)
                 else:
                     output.write(pages.of(window, begins=begins) if self.writes else b"", window.counts)
@@ -219,91 +214,14 @@ class _Command:
             if output.faults.count:
                 progress.warn(output.faults.summary())
             tell(output.rows, output.counts)
-            if kept is not None:
-                if empty:
-                    progress.note(f"skipped {plural(empty, 'row')} without text")
-                kept = self.spread(kept)
-                if (count := len(kept.predictions)) < (wanted := self.layout.uncertain or 0):
-                    progress.note(f"only {plural(count, 'row')} to choose from; --uncertain asks for {wanted}")
-                output.write(pages.of(kept, begins=True) if self.writes else b"")
+            wrote = output.predictions
+            if chooser is not None:
+                chosen = chooser.choose()
+                wrote = len(chosen.predictions)
+                output.write(pages.of(chosen, begins=True) if self.writes else b"")
             output.finish(pages.writer)
         if output.path is not None:
-            wrote = output.predictions if kept is None else len(kept.predictions)
             progress.note(f"wrote {plural(wrote, 'prediction')} to {self.to.files[source]}")
-
-    def with_text(self, window: Window) -> Window:
-        """The rows of a window that have text to label."""
-        texts = self.texts_of(window)
-        return window.select([row for row, each in enumerate(texts) if not all(map(is_blank, each))])
-
-    def texts_of(self, window: Window) -> list[tuple[str, ...]]:
-        assert self.predictor.task is not None
-        return [*self.predictor.task.recipe.texts_of(window.examples)] if window.predictions else []
-
-    def least_certain(self, window: Window) -> Window:
-        """The rows of a window that --uncertain may choose."""
-        return window.select(least_certain(self.certainty(window), self.layout.uncertain or 0))
-
-    def spread(self, window: Window) -> Window:
-        """The rows that --uncertain chooses, in the order in which to label them."""
-        if not window.predictions:
-            return window
-        vectors = np.asarray(self.predictor.embed(self.texts_of(window)))
-        return window.select(spread(vectors, self.certainty(window), self.layout.uncertain or 0))
-
-    def certainty(self, window: Window) -> list[float]:
-        return [self.predictor.presents.detail(each, self.layout)["certainty"] for each in window.predictions]
-
-
-class Window(NamedTuple):
-    """Rows as read, the same rows under a task's column names, and a prediction for each. counts: to report to the user.
-    numbers: of the rows in their source, from 0.
-    """
-
-    rows: Examples
-    examples: Examples
-    predictions: list[Prediction]
-    counts: tuple[Count, ...]
-    numbers: Sequence[int]
-
-    def select(self, rows: Sequence[int]) -> Window:
-        """The given rows in the given order, as the first rows of an output."""
-        read, examples = (replace(each.select(rows), first=0, remarks=Remarks()) for each in (self.rows, self.examples))
-        return Window(read, examples, [self.predictions[row] for row in rows], (), [self.numbers[row] for row in rows])
-
-    def joined(self, other: Window) -> Window:
-        """These rows, followed by those of another window."""
-        rows, examples = (join_blocks(pair) for pair in ((self.rows, other.rows), (self.examples, other.examples)))
-        return Window(rows, examples, [*self.predictions, *other.predictions], (), [*self.numbers, *other.numbers])
-
-
-def predict_window(predictor: Predictor, rows: Examples, rate: Rate | None = None) -> Window:
-    """A prediction for each usable row of a window."""
-    faults = predictor.refused(rows)
-    numbers = [rows.first + row for row in range(len(rows)) if row not in faults]
-    rows = rows.without(faults)
-    if not numbers:
-        return Window(rows, rows, [], (), numbers)
-    examples = predictor.standard(rows)
-    split, counts = predictor.encode(examples)
-    bar = progress.NO_BAR if rate is None else _Part(rate, rows, len(split.features) * len(predictor.folders))
-    predictions = predictor.decode(split, bar)
-    return Window(rows, examples, predictions, (*counts, *predictor.presents.counts_of(predictions)), numbers)
-
-
-class _Part:
-    """The progress bar for one window, which converts features to rows. total: the number of features to advance by."""
-
-    def __init__(self, rate: Rate, rows: Examples, total: int) -> None:
-        self.rate, self.rows, self.total, self.done, self.before = rate, rows, total, 0, rate.share
-
-    def advance(self, amount: int = 1, **values: str) -> None:
-        amount = min(amount, self.total - self.done)  # several processes may count some features twice
-        self.done += amount
-        share = None
-        if self.rows.done is not None and self.before is not None:
-            share = self.before + (self.rows.done - self.before) * self.done / self.total
-        self.rate.move(len(self.rows) * amount / self.total, share)
 
 
 class _Pages:

@@ -12,7 +12,51 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from bertkit import progress
+from bertkit.errors import plural
+from bertkit.readers import is_blank
+from bertkit.runs.inference.predictor import Predictor
+from bertkit.runs.inference.window import Window
+from bertkit.tasks.output import OutputLayout
+
 KEPT = 10  # times the requested number of rows
+
+
+class Chooser:
+    """Chooses rows for `predict --uncertain`, window by window. Memory grows with the requested number of rows."""
+
+    def __init__(self, predictor: Predictor, layout: OutputLayout) -> None:
+        self.predictor, self.layout = predictor, layout
+        self.count = layout.uncertain or 0
+        self.kept: Window | None = None
+        self.empty = 0  # rows without text, which nobody can label
+
+    def add(self, window: Window) -> None:
+        """Keep the rows of a window that may be chosen, by all windows so far."""
+        filled = window.select([row for row, texts in enumerate(self._texts_of(window)) if not all(map(is_blank, texts))])
+        self.empty += len(window.predictions) - len(filled.predictions)
+        rows = filled if self.kept is None else self.kept.joined(filled)
+        self.kept = rows.select(least_certain(self._certainty(rows), self.count))
+
+    def choose(self) -> Window:
+        """The chosen rows, in the order in which to label them. At least one window must have been added."""
+        assert self.kept is not None
+        if self.empty:
+            progress.note(f"skipped {plural(self.empty, 'row')} without text")
+        chosen = self.kept
+        if chosen.predictions:
+            vectors = np.asarray(self.predictor.embed(self._texts_of(chosen)))
+            chosen = chosen.select(spread(vectors, self._certainty(chosen), self.count))
+        if (found := len(chosen.predictions)) < self.count:
+            progress.note(f"only {plural(found, 'row')} to choose from; --uncertain asks for {self.count}")
+        return chosen
+
+    def _texts_of(self, window: Window) -> list[tuple[str, ...]]:
+        assert self.predictor.task is not None
+        return [*self.predictor.task.recipe.texts_of(window.examples)] if window.predictions else []
+
+    def _certainty(self, window: Window) -> list[float]:
+        return [self.predictor.presents.detail(each, self.layout)["certainty"] for each in window.predictions]
 
 
 def least_certain(certainty: Sequence[float], count: int) -> list[int]:
