@@ -81,56 +81,77 @@ class Checked:
 def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | None) -> Checked:
     """Check the splits of a recipe; the first is for training. Without a model, tokens are not checked."""
     refuse_int8(recipe.training.precision, "training")
-    findings: list[Finding] = []
-    remarks = Remarks()
-    rows: dict[str, Examples] = {}
-    chosen: dict[str, Any] = {}
+    rows, findings = _read(recipe, splits)
+    recipe, remarks = _settled(recipe, rows.get(splits[0]), pretrained)
+    standardized = {split: _standardized(recipe, split, own) for split, own in rows.items()}
+    examples_of = {split: each.examples for split, each in standardized.items() if each.examples is not None}
+    for split, examples in examples_of.items():
+        remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks.summed()))
+    labels, numbers = _counted(recipe, examples_of)
+    faulty = {split for split, each in standardized.items() if each.refused}
+    of_labels, of_task, named = _refused(recipe, examples_of, labels, faulty)
+    if not isinstance(recipe, TextClassification):  # tags as the task spells them
+        labels |= _counted(recipe, named)[0]
+    remarks += of_task
+    findings += [*of_labels, *_check_labels(recipe, labels, splits[0])]
+    for split, each in standardized.items():
+        findings += _check_split(recipe, split, each)
+    findings += leaks(recipe, splits[0], examples_of)
+    lengths: dict[str, dict[str, float]] = {}
+    if pretrained is not None:
+        for split, examples in examples_of.items():
+            lengths[split], of_tokens = check_tokens(recipe, split, examples, pretrained)
+            findings += of_tokens
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    return Checked(examples_of, findings, labels, numbers, lengths, remarks)
+
+
+def _read(recipe: Recipe, splits: Sequence[str]) -> tuple[dict[str, Examples], list[Finding]]:
+    """The rows of the splits that can be read, and why the others cannot."""
     # If held-out rows are not a split of their own, all rows are checked together.
     whole = replace(recipe, validation=recipe.train) if recipe.names_files and "validation" not in splits else recipe
+    rows: dict[str, Examples] = {}
+    findings = []
     for split in splits:
         try:
             rows |= read_splits(whole, [split]).rows
         except DataError as error:
             findings.append(_error(split, error))
-    if splits[0] in rows:
+    return rows, findings
+
+
+def _settled(recipe: Recipe, training: Examples | None, pretrained: Pretrained | None) -> tuple[Recipe, Remarks]:
+    """The recipe with its columns and, if a model is given, the settings that finetune would choose. training: its rows."""
+    chosen: dict[str, Any] = {}
+    remarks = Remarks()
+    if training is not None:
         with suppress(DataError):  # raised again, and reported, when the split is standardized
-            columns = settle_columns(recipe, rows[splits[0]])
+            columns = settle_columns(recipe, training)
             recipe, remarks = replace(recipe, **columns.named), columns.remarks
-            if pretrained is not None:  # choose unset settings as finetune would
-                chosen = choose_settings(recipe, rows[splits[0]], pretrained)
-    recipe = replace(recipe, training=filled(recipe.training, chosen))
-    standardized = {split: _standardized(recipe, split, own) for split, own in rows.items()}
-    examples_of = {split: each.examples for split, each in standardized.items() if each.examples is not None}
-    for split, examples in examples_of.items():
-        remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks.summed()))
-    names_of = {split: [*chain.from_iterable(recipe.labels_of(examples))] for split, examples in examples_of.items()}
-    regression = isinstance(recipe, TextClassification) and recipe.regression
-    labels = {split: Counter[str]() if regression else Counter(names) for split, names in names_of.items()}
-    numbers = {split: _statistics(names) for split, names in names_of.items()} if regression else {}
-    of_labels, of_task, named = _refused(
-        recipe, examples_of, labels, {split for split, each in standardized.items() if each.refused}
-    )
-    if not isinstance(recipe, TextClassification):  # tags as the task spells them
-        labels |= {split: Counter(chain.from_iterable(recipe.labels_of(examples))) for split, examples in named.items()}
-    findings += [*of_labels, *_check_labels(recipe, labels, splits[0])]
-    remarks += of_task
-    for split, examples in examples_of.items():
-        of_split = standardized[split]
-        findings += [*without_text(recipe, split, examples, of_split.refused), *check_texts(recipe, split, examples)]
-        findings += duplicates(recipe, split, examples)
-        findings += _without_label(recipe, split, examples)
-        if of_split.is_labelled:
-            findings += [replace(each, what=f"{split}: {each.what}") for each in Task.unfitted(recipe).check(examples)]
-    for each in standardized.values():
-        findings += each.refused if each.examples is None else []
-    findings += leaks(recipe, splits[0], examples_of)
-    lengths: dict[str, dict[str, float]] = {}
-    if pretrained is not None:
-        for split, examples in examples_of.items():
-            lengths[split], more = check_tokens(recipe, split, examples, pretrained)
-            findings += more
-    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    return Checked(examples_of, findings, labels, numbers, lengths, remarks)
+            if pretrained is not None:
+                chosen = choose_settings(recipe, training, pretrained)
+    return replace(recipe, training=filled(recipe.training, chosen)), remarks
+
+
+def _counted(recipe: Recipe, splits: Mapping[str, Examples]) -> tuple[dict[str, Counter[str]], dict[str, dict[str, float]]]:
+    """The counts of each split's labels, and the statistics of its numbers if the task is regression."""
+    names_of = {split: [*chain.from_iterable(recipe.labels_of(examples))] for split, examples in splits.items()}
+    if isinstance(recipe, TextClassification) and recipe.regression:
+        return {split: Counter() for split in splits}, {split: _statistics(names) for split, names in names_of.items()}
+    return {split: Counter(names) for split, names in names_of.items()}, {}
+
+
+def _check_split(recipe: Recipe, split: str, own: _Standardized) -> Iterator[Finding]:
+    """What a split has to report by itself, except for labels and tokens."""
+    if own.examples is None:
+        yield from own.refused
+        return
+    yield from without_text(recipe, split, own.examples, own.refused)
+    yield from check_texts(recipe, split, own.examples)
+    yield from duplicates(recipe, split, own.examples)
+    yield from _without_label(recipe, split, own.examples)
+    if own.is_labelled:
+        yield from (replace(each, what=f"{split}: {each.what}") for each in Task.unfitted(recipe).check(own.examples))
 
 
 class _Standardized(NamedTuple):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +12,14 @@ import numpy as np
 
 from bertkit import progress
 from bertkit.errors import UsageError, plural
-from bertkit.files import Kind, OutputFolder, json_text, relative, write_files
+from bertkit.files import json_text, relative, write_files
 from bertkit.metrics.confident_learning import ConfidentLearning, Judged, Verdicts
 from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, start_accelerator
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.directory import replaced
+from bertkit.runs.checks.target import ToTrain
 from bertkit.runs.evaluate import hash_of_rows
-from bertkit.runs.finetuning.finetune import input_paths
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.inference.writers import Csv
@@ -34,7 +32,6 @@ from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
 RUNS, RANKED, FOUND = "folds", "label_errors.csv", "label_errors.json"
-OUTPUT = Kind.repeatable("check of labels", rf"{RUNS}|label_errors\.(csv|json)|shares|learning_curve\.json")
 WORST = 100  # rows in label_errors.json
 
 
@@ -48,18 +45,6 @@ class JudgedFold(NamedTuple):
     texts: Sequence[tuple[str, ...]]
     truth: Sequence[str]
     judged: dict[str, Judged]
-
-
-@contextmanager
-def open_output(recipe: Recipe, *, name: str, model: str, output_dir: Path, overwrite: bool) -> Iterator[None]:
-    """Check that the folder is new or from this command. overwrite: move it aside, and back if nothing is written.
-
-    Raises UsageError, MachineError.
-    """
-    accelerator = start_accelerator(recipe.training.device)
-    reads: list[str | Path] = [model, *input_paths(recipe, name)]
-    with replaced(OutputFolder.prepare(output_dir, OUTPUT, resume=True, overwrite=overwrite, reads=reads), accelerator):
-        yield
 
 
 def refuse_classless(recipe: Recipe) -> None:
@@ -86,13 +71,14 @@ def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
     progress.warn(f"{model} is a fine-tuned run: if it saw some of these rows, it may have memorized their labels; {hint}")
 
 
-def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, output_dir: Path) -> dict[str, Any]:
+def find_label_errors(start: ToTrain, folds: int) -> dict[str, Any]:
     """Train the folds that are not trained yet, and rank all training rows by how likely their labels are wrong.
 
-    recipe: resolved. Returns the content of label_errors.json: numbers of rows and labels, `pairs` of given and suggested
-    labels with their counts, and the `worst` rows. All rows are in label_errors.csv. Raises UsageError for labels that are not
-    classes, and what fine-tuning raises. Call `refuse_trained` first.
+    Returns the content of label_errors.json: numbers of rows and labels, `pairs` of given and suggested labels with their
+    counts, and the `worst` rows. All rows are in label_errors.csv. Raises UsageError for labels that are not classes, and what
+    fine-tuning raises. Call `refuse_trained` first.
     """
+    recipe, name, model, output_dir = start
     refuse_classless(recipe)
     accelerator = start_accelerator(recipe.training.device)
     how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "is_part": True}

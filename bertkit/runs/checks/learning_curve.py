@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
 from bertkit.metrics.learning_curve import describe_curve
 from bertkit.model.devices import start_accelerator
 from bertkit.report import Finding, Report, Table
+from bertkit.runs.checks.target import ToTrain
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.scores import evaluate_target
 from bertkit.runs.series import SEEDS
@@ -44,14 +44,13 @@ def refuse_unevaluated(recipe: Recipe) -> None:
         raise UsageError("a learning curve needs rows to evaluate on", hint="give --validation FILE, or a share such as 10%")
 
 
-def measure_learning_curve(
-    recipe: Recipe, shares: Sequence[float], *, seeds: int, name: str, model: str, output_dir: Path
-) -> dict[str, Any]:
+def measure_learning_curve(start: ToTrain, shares: Sequence[float], *, seeds: int) -> dict[str, Any]:
     """Train on each share of the rows with each seed, unless that is done, and fit the curve of the first score.
 
-    recipe: resolved. A share has the same rows for all seeds, and larger shares contain them. Returns the content of
+    A share has the same rows for all seeds, and larger shares contain them. Returns the content of
     learning_curve.json: see `describe_curve`. Raises what fine-tuning raises.
     """
+    recipe, name, model, output_dir = start
     refuse_unevaluated(recipe)
     split = recipe.eval_splits[0]
     count = len(read_splits(recipe, dict.fromkeys((recipe.train_split, split))).rows[recipe.train_split])

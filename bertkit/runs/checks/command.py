@@ -1,0 +1,104 @@
+"""`bertkit check`: what it shows of labelled data, and of a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit import progress
+from bertkit.config import PretrainConfig
+from bertkit.corpus.corpora import open_corpora
+from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences, show_share_read, warn_of_absent_entities
+from bertkit.errors import DataError, MachineError, ModelError, UsageError
+from bertkit.model.pretrained import open_pretrained
+from bertkit.readers.remote import is_url
+from bertkit.report import show
+from bertkit.runs.checks.check import Checked, check_data
+from bertkit.runs.checks.target import open_data
+from bertkit.runs.checks.trained import TrainedChecks
+from bertkit.runs.finetuning.baselines import baselines_of_data
+from bertkit.runs.finetuning.finetune import finetune
+from bertkit.runs.pretraining.sequences import sampler_of
+from bertkit.runs.run_file import require_run
+from bertkit.tasks import Task
+from bertkit.tasks.preview import preview
+from bertkit.tasks.recipe import Recipe
+from bertkit.text.tokenizer import Tokenizer
+
+
+def check_labelled(
+    target: str, model: str | None, recipe: str | None, overrides: Mapping[str, Any], count: int, trained: TrainedChecks
+) -> tuple[dict[str, Any], bool]:
+    """Show what is in labelled data, what is wrong with it, and `count` examples; with a model, also time three steps.
+
+    target, recipe: as for `open_data`. Returns the findings for --json, and whether there are errors. Raises UserError.
+    """
+    opened, splits, is_run = open_data(target, recipe, overrides)
+    trained.refuse_unfit(opened)
+    of_run = is_run and model is None and not trained
+    if is_run:  # a run has learned its rows' labels; the model that it was trained from has not
+        run = require_run(Path(target))
+        model, recipe = model or run["model"]["name"], recipe or (run["recipe"]["name"] if trained else None)
+    elif trained and model is None:
+        raise UsageError("--model is missing", hint="give the model to train, a folder, a hub id, or minilm")
+    try:
+        pretrained = open_pretrained(model) if model is not None else None
+    except (MachineError, ModelError) as error:
+        if not of_run:
+            raise
+        progress.warn(f"using the run's own weights, which were trained on these rows: {error}")
+        model, pretrained = target, open_pretrained(target)
+    checked = check_data(opened, splits, pretrained)
+    report = checked.report(target)
+    if pretrained is None:
+        progress.note("without --model, lengths and unknown tokens are not checked, and no examples are shown")
+        _show_baselines(opened, checked)
+    show(report)
+    found = report.json
+    if pretrained is not None and checked.has_errors:
+        if checked.splits:  # at least one could be read
+            task, rows = Task.unfitted(opened), next(iter(checked.splits.values()))
+            features = task.encode(rows, pretrained.tokenizer, labelled=False).features
+            show(preview(task, rows, features, pretrained.tokenizer, count=count))
+    elif model is not None and trained:
+        is_data = is_url(target) or (Path(target).exists() and not target.endswith(".py"))
+        name = recipe or (opened.family if is_data else target)
+        name = str(Path(name).resolve()) if name.endswith(".py") else name
+        found |= trained.run(opened, checked.splits[opened.train_split], name=name, model=model, count=count)
+    elif model is not None:
+        options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "checked": True, "num_examples": count}
+        found["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)
+    return found, checked.has_errors
+
+
+def _show_baselines(recipe: Recipe, checked: Checked) -> None:
+    """What a model on this data has to beat."""
+    scored = recipe.eval_splits[:1] if not checked.has_errors else ()
+    try:
+        for to_beat in filter(None, (baselines_of_data(recipe, split) for split in scored)):
+            show(to_beat.report())
+    except DataError as error:  # too few rows to hold some out, which finetune requires
+        progress.note(f"cannot compute baselines: {error}")
+
+
+def check_corpus(corpus: Path, overrides: dict[str, Any], examples: int, *, drawn: bool) -> dict[str, Any]:
+    """The counts of a corpus's first sequences and their targets. drawn: whether to show the first `examples` sequences."""
+    config = PretrainConfig.of(overrides)
+    (opened,) = open_corpora([corpus])
+    sampler = sampler_of(opened, "train", Tokenizer.load(corpus), config, config.max_length)
+    count, exact = sampler.epoch_length(opened.meta["train"]["tokens"])
+    if drawn:
+        progress.show([LEGEND, *draw_sequences(sampler, examples)])
+    features = sampler.sequences(np.arange(sampler.in_first_epoch(1000)))
+    counts: dict[str, Any] = {
+        "sequences per epoch" if exact else "sequences per epoch, about": count,
+        "mean tokens per sequence": float(features.num_tokens.mean()),
+    }
+    counts |= count_targets(sampler, features)
+    progress.table(f"{corpus}: the first {len(features)} sequences", list(counts), [list(counts.values())])
+    show_share_read(sampler)
+    warn_of_absent_entities([sampler])
+    return counts
