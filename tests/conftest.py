@@ -63,6 +63,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker(name) and not config.getoption(f"--{name}"):
                 item.add_marker(pytest.mark.skip(reason=f"{name}: runs with --{name}"))
+    slow = {item.path for item in items if item.get_closest_marker("e2e")}
+    items.sort(key=lambda item: item.path not in slow)  # files of whole commands first: the small ones even out the workers
 
 
 def _fail_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
