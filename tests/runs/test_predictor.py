@@ -18,7 +18,10 @@ from trained import train
 import bertkit
 from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.model import int8
+from bertkit.readers import Examples
 from bertkit.runs.inference import predictor as module
+from bertkit.runs.inference.language_model import Filled, filled_text
+from bertkit.tasks.presentation import Prediction
 
 pytestmark = pytest.mark.e2e
 TEXTS = ["the good movie", "a bad book, broken", "no", "we like the story of a river bank", "", "open the new ticket"]
@@ -337,6 +340,15 @@ def test_masks_are_filled_as_transformers_fills_them(make_model_dir: Callable[..
         first = fills[0]["token"]
         assert prediction.value == text.replace(" [MASK]" if first.startswith("##") else "[MASK]", first.removeprefix("##"))
     assert (found[1].value, found[1].details["fills"]) == ("no mask", [])
+
+
+def test_pieces_continue_the_word_before_them_on_the_screen_too() -> None:
+    fills = [[{"token": "##ing", "probability": 0.5}], [{"token": "story", "probability": 0.25}]]
+    text = "we play [MASK] a [MASK], [MASK]"  # the last one was truncated
+    assert filled_text(text, fills, "[MASK]") == "we playing a story, [MASK]"
+    shown = Filled("[MASK]").format_prediction(Prediction("", details={"fills": fills}), Examples({"text": [text]}, "", [1]), 0)
+    assert shown.plain == "we playing a story, [MASK]\n  ##ing 0.50\n  story 0.25"
+    assert [shown.plain[span.start : span.end] for span in shown.spans if span.style == "bold green"] == ["ing", "story"]
 
 
 @pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertForPreTraining", "BertLMHeadModel"])

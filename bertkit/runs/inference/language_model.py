@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,9 +36,6 @@ from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction, Presents
 from bertkit.tasks.recipe import Recipe
 from bertkit.text.tokenizer import Encoded
-
-if TYPE_CHECKING:
-    pass
 
 _HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
 # Only the file's name decides whether it is a table: a line of text may contain commas.
@@ -221,12 +218,9 @@ class Filled(Presents):
 
     def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
         """A line with its masks filled, and below it the most probable tokens of each mask."""
-        parts = examples.columns["text"][row].split(self.mask_token)
-        own = prediction.details["fills"]
-        line = plain(parts[0])
-        for fills, part in zip(own, parts[1:], strict=False):
-            line += Text(plain(fills[0]["token"]).plain, style="bold green") + plain(part)
-        line += plain("".join(self.mask_token + part for part in parts[1 + len(own) :]))
+        own, line = prediction.details["fills"], Text()
+        for part, is_token in fill_masks(examples.columns["text"][row], own, self.mask_token):
+            line += Text(plain(part).plain, style="bold green" if is_token else "")
         for fills in own:
             likeliest_tokens = "  ".join(f"{fill['token']} {fill['probability']:.2f}" for fill in fills)
             line += Text(f"\n  {plain(likeliest_tokens)}", style="dim")
@@ -256,14 +250,25 @@ def _refuse_causal(pretrained: Pretrained) -> None:
         raise UsageError("a causal model cannot fill masks", where=pretrained.name, hint=hint)
 
 
-def filled_text(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_token: str) -> str:
-    """A text with each mask replaced by its most probable token; truncated masks are kept."""
-    filled, *parts = text.split(mask_token)
-    for number, part in enumerate(parts):
+def fill_masks(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_token: str) -> list[tuple[str, bool]]:
+    """A text in parts, with each mask replaced by its most probable token, and whether a part is such a token.
+
+    A token such as "##ing" continues the word before it. Masks that were truncated have no fills and stay.
+    """
+    first, *others = text.split(mask_token)
+    parts = [(first, False)]
+    for number, other in enumerate(others):
         token = str(fills[number][0]["token"]) if number < len(fills) else mask_token
-        filled = filled.rstrip() + token[2:] if token.startswith("##") else filled + token
-        filled += part
-    return filled
+        if token.startswith("##"):
+            before, is_token = parts[-1]
+            parts[-1] = (before.rstrip(), is_token)
+        parts += [(token.removeprefix("##"), number < len(fills)), (other, False)]
+    return parts
+
+
+def filled_text(text: str, fills: Sequence[Sequence[Mapping[str, Any]]], mask_token: str) -> str:
+    """The parts of `fill_masks` as one text."""
+    return "".join(part for part, _ in fill_masks(text, fills, mask_token))
 
 
 def refuse_task_options(overrides: Mapping[str, Any]) -> None:
