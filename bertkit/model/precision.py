@@ -37,13 +37,13 @@ DTYPES = {
 FLOATS = ("fp32", "bf16")
 OF_GPUS = ("tf32", "fp16")
 FASTER = 1.2  # how many times faster bf16 must be to be chosen by "auto", because it costs some accuracy
-ALTERNATIONS = 5  # rounds of timed passes; more if other programs disturb them
+ALTERNATIONS = 5  # timings of each precision, in turns; more if other programs disturb them
 PATIENCE = 2.0  # seconds after which disturbed timings are accepted
-UNDISTURBED = 0.9  # share of a pass's time for which all threads must be computing
-OPERATIONS = 4e9  # in each timing: some milliseconds
-TOKENS = 1024  # at most, as in a batch; small models compute them several times in a timing
-OPERATIONS_OF_A_GPU = 1e12  # likewise; with a third of them, starting the kernels took longer than an H200 needed to compute
-TOKENS_OF_A_GPU = 2**16  # likewise: about a gigabyte
+UNDISTURBED = 0.9  # share of a timing for which all threads must be computing
+OPERATIONS = 4e9  # of each timing: some milliseconds
+TOKENS = 1024  # at most in a pass, as in a batch; a timing of a small model has several passes
+OPERATIONS_OF_A_GPU = 1e12  # of each timing; with a third of them, an H200 took longer to start the kernels than to compute
+TOKENS_OF_A_GPU = 2**16  # at most in a pass: about a gigabyte
 CPU = torch.device("cpu")
 
 
@@ -211,19 +211,18 @@ def _rates(config: BertConfig, names: Sequence[str], *, training: bool) -> dict[
     with suppress(OSError, ValueError):
         known = json.loads(path.read_text(encoding="utf-8"))
     known = known if isinstance(known, dict) else {}
-    kept = known[key] if _are_rates(known.get(key), ()) else {}
-    found = _disturbed.get(key, {}) | kept
-    if _are_rates(found, names):
-        return found
+    for found in (_disturbed.get(key, {}), known.get(key, {})):  # rates are compared, so all must be of one measurement
+        if _are_rates(found, names):
+            return found
     rates, undisturbed = measure_rates(config.hidden_size, config.intermediate_size, names, training=training)
     if not undisturbed:
-        _disturbed[key] = found | rates
-        return _disturbed[key]
-    known[key] = kept | rates
+        _disturbed[key] = rates
+        return rates
+    known[key] = rates
     with suppress(OSError, MachineError):  # a home that cannot be written, or one that another process is writing
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, known)
-    return known[key]
+    return rates
 
 
 def _are_rates(values: Any, names: Sequence[str]) -> bool:
@@ -238,7 +237,7 @@ def measure_rates(
     training: bool,
     device: torch.device = CPU,
 ) -> tuple[dict[str, float], bool]:
-    """GFLOP/s of an encoder layer's linear layers in each precision, the best of alternating passes; and whether these were
+    """GFLOP/s of an encoder layer's linear layers in each precision, the best of alternating timings; and whether these were
     undisturbed by other programs. training: include the backward pass.
     """
     of_attention = [(3 * hidden_size, hidden_size), (hidden_size, hidden_size)]  # query, key and value are one product
@@ -258,7 +257,7 @@ def measure_rates(
     if "int8" in layers:
         layers["int8"] = [int8.Int8Linear([torch.nn.Linear(columns, rows)]) for rows, columns in shapes]
     inputs = {name: [random(tokens, columns, dtype=DTYPES[name]) for _, columns in shapes] for name in names}
-    best: dict[str, tuple[float, bool]] = {}  # seconds of the fastest pass, and whether it was undisturbed
+    best: dict[str, tuple[float, bool]] = {}  # seconds of the fastest timing, and whether it was undisturbed
     start = time.perf_counter()
     threads = _usable_threads()
     with _restored_tf32():

@@ -206,6 +206,17 @@ def test_what_other_programs_disturb_is_used_and_measured_anew(rates, monkeypatc
     assert len(measured) == 1
 
 
+def test_rates_that_are_compared_were_measured_together(rates) -> None:
+    """One rate from a quiet minute and the other from a busy one would say nothing about which precision is faster."""
+    accelerator = start_accelerator("cpu")
+    rates(100.0, 200.0)
+    assert matrix_rate(Precision("fp32"), SMALL, accelerator) == 100.0  # kept, alone
+    measured = rates(50.0, 100.0, undisturbed=False)
+    for _ in range(3):  # seeds
+        assert resolve_precision("auto", SMALL, accelerator, training=True).rates == {"fp32": 50.0, "bf16": 100.0}
+    assert len(measured) == 1
+
+
 def test_a_small_model_computes_as_much_in_each_timing_as_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the threads' start outweighs it, and all timings would count as disturbed."""
     timed: list[float] = []
@@ -218,8 +229,9 @@ def test_a_small_model_computes_as_much_in_each_timing_as_a_large_one(monkeypatc
     _all_threads_compute_for(1.0, monkeypatch)
     for hidden_size, training in itertools.product((32, 128, 384, 1024), (False, True)):
         timed.clear()
-        measure_rates(hidden_size, 4 * hidden_size, ["fp32"], training=training)
+        found, _ = measure_rates(hidden_size, 4 * hidden_size, ["fp32"], training=training)
         assert sum(timed) == pytest.approx((1 + module.ALTERNATIONS) * module.OPERATIONS, rel=0.25)
+        assert found["fp32"] == pytest.approx(module.OPERATIONS / 0.25 / 1e9, rel=0.25), "GFLOP/s; a timing takes 0.25 s"
 
 
 def _all_threads_compute_for(share: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[float]:
@@ -243,7 +255,7 @@ def test_the_rate_of_matrix_products_is_measured_by_the_main_process_alone(rates
     assert matrix_rate(Precision("fp32"), SMALL, accelerator) == 100.0, "the cache lacks it"
     assert resolve_precision("auto", SMALL, accelerator, training=True).name == "bf16"
     assert matrix_rate(Precision("fp32"), SMALL, accelerator) == 100.0
-    assert len(measured) == 2, "each once: both are known then"
+    assert len(measured) == 3, "both anew for auto, and then both are known"
     other = SimpleNamespace(device=torch.device("cpu"), is_main_process=False, num_processes=2)
     assert matrix_rate(Precision("fp32"), SMALL, other) is None
 
