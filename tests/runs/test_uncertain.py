@@ -130,6 +130,21 @@ def test_every_format_takes_the_choice(models, run_bertkit, tmp_path: Path) -> N
     assert [task["data"]["id"] for task in tasks] == ids
 
 
+@pytest.mark.parametrize("bad", ["first", "last", "all"])
+def test_windows_whose_rows_are_all_skipped_change_nothing(bad: str, models, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+    """Not even where the file has another column with the name of a task's own."""
+    monkeypatch.setattr("bertkit.readers.ROWS", 3)
+    good = [{"sentence": f"good movie {number}", "text_pair": "no pair"} for number in range(6)]
+    skipped = [{"sentence": None, "text_pair": "no pair"}] * 3
+    rows = {"first": skipped + good, "last": good + skipped, "all": skipped}[bad]
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    how = ("--text", "sentence", "--uncertain", 2, "--on-error", "skip", "--keep", "sentence", *FP32)
+    ran = run_bertkit("predict", models["classes"], "new.jsonl", *how)
+    assert ran.code == 0, ran.err
+    assert len({json.loads(line)["sentence"] for line in ran.out.splitlines()}) == (0 if bad == "all" else 2)
+    assert "3 rows" in ran.err, "those skipped"
+
+
 @pytest.mark.parametrize("kind", ["classes", "tags"])
 def test_rows_without_text_are_not_chosen(kind: str, models, run_bertkit, tmp_path: Path) -> None:
     lines = ["the good movie", "", "", "", "  ", "a bad story", ""]  # a window of three has no text at all

@@ -32,11 +32,14 @@ class Chooser:
         self.empty = 0  # rows without text, which nobody can label
 
     def add(self, window: Window) -> None:
-        """Keep the rows of a window that may be chosen, by all windows so far."""
+        """Keep the least certain rows of all windows so far."""
         filled = window.select([row for row, texts in enumerate(self._texts_of(window)) if not all(map(is_blank, texts))])
         self.empty += len(window.predictions) - len(filled.predictions)
-        rows = filled if self.kept is None else self.kept.joined(filled)
-        self.kept = rows.select(least_certain(self._certainty(rows), self.count))
+        if self.kept is not None and self.kept.predictions:
+            if not filled.predictions:  # a window whose rows were all skipped has no standard columns to join
+                return
+            filled = self.kept.joined(filled)
+        self.kept = filled.select(least_certain(self._certainty(filled), self.count))
 
     def choose(self) -> Window:
         """The chosen rows, in the order in which to label them. At least one window must have been added."""

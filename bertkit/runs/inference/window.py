@@ -25,7 +25,7 @@ class Window(NamedTuple):
     numbers: Sequence[int]
 
     def select(self, rows: Sequence[int]) -> Window:
-        """The given rows in the given order, as the first rows of an output."""
+        """The given rows in the given order, numbered from 0 and without remarks."""
         read, examples = (replace(each.select(rows), first=0, remarks=Remarks()) for each in (self.rows, self.examples))
         return Window(read, examples, [self.predictions[row] for row in rows], (), [self.numbers[row] for row in rows])
 
