@@ -76,7 +76,7 @@ def evaluate(
         raise UsageError("--corpus is for pre-trained models; a recipe has its own data")
     opened = open_target(run, recipe, overrides, others=others)
     found = evaluate_target(opened, tuple(split) if split else None)
-    progress.note(f"computed in {found.predictor.precision.recorded}")
+    progress.note(f"computed in {found.predictor.precision.name}")
     report = report_scores(target, found, intervals=intervals, errors=errors)
     show(report)
     print_json(report.json, wanted=as_json)

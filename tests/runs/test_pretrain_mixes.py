@@ -153,7 +153,7 @@ def test_each_corpus_that_is_named_is_scored(
     assert {"validation/own/mlm_loss", "validation/own/desk.txt/mlm_loss", "validation/general/mlm_loss"} <= {*found}
     general = json.loads(one.out)
     assert found["validation/general/mlm_loss"] == pytest.approx(general["validation/mlm_loss"], rel=1e-5)
-    assert "computed in float32" in one.err
+    assert "computed in fp32" in one.err
     monkeypatch.setattr("bertkit.runs.pretraining.sequences.SOURCES", 1)
     assert "scores are shown for 1 of 2 sources" in run_bertkit("eval", "run", *named).err
 

@@ -35,7 +35,7 @@ FILLS = 3  # how many of a mask's most likely tokens a report shows
 def evaluate_corpora(name: str, corpora: Sequence[str | Path], overrides: Mapping[str, Any]) -> dict[str, float]:
     """A model's held-out loss, perplexity and accuracies, on its own corpora or others with the same tokenizer."""
     held_out = open_held_out(name, corpora, overrides)
-    progress.note(f"computed in {held_out.model.precision.recorded}")
+    progress.note(f"computed in {held_out.model.precision.name}")
     return {f"validation/{score}": value for score, value in held_out.scores().items()}
 
 
