@@ -71,17 +71,17 @@ def check(
     """
     from bertkit.corpus.directory import META
     from bertkit.runs.checks.command import check_corpus, check_labelled
-    from bertkit.runs.checks.trained import TrainedChecks
+    from bertkit.runs.checks.training import TrainingChecks
     from bertkit.runs.glue.benchmark import NAME
 
-    trained = TrainedChecks(label_errors, folds, learning_curve, seeds, output_dir, overwrite)
-    trained.refuse_incomplete()
-    if trained:
+    training = TrainingChecks(label_errors, folds, learning_curve, seeds, output_dir, overwrite)
+    training.refuse_without_effect()
+    if training.requested:
         require_output_dir(output_dir, "checks/mine")
     if target == NAME:
         raise UsageError("check takes one task of glue at a time", hint="for example: bertkit check mrpc --data glue/MRPC")
     if (Path(target) / META).is_file():
-        if trained:
+        if training.requested:
             raise UsageError(
                 "a corpus has no labels to check", where=target, hint="leave out --label-errors and --learning-curve"
             )
@@ -92,7 +92,7 @@ def check(
         return
     if others := sorted(set(overrides) - set(_OF_DATA)):
         raise UsageError(f"{flag_of(others[0])} is for a corpus; {target} is not one", hint="build one: bertkit corpus build")
-    found, has_errors = check_labelled(target, model, recipe, overrides, examples, trained)
+    found, has_errors = check_labelled(target, model, recipe, overrides, examples, training)
     print_json(found, wanted=as_json)
     if has_errors:
         raise typer.Exit(DataError.exit_code)

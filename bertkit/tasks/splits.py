@@ -1,14 +1,12 @@
-"""Read the rows of a recipe's splits, each file once, hold out some of the training rows, and find texts in two splits."""
+"""Read the rows of a recipe's splits, each file once, and hold out some of the training rows."""
 
 from __future__ import annotations
 
 import traceback
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +15,10 @@ import numpy as np
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.formats import SPLITS
-from bertkit.readers.splitting import Fold, alike, parse_held_out, split_examples
+from bertkit.readers.splitting import Fold, parse_held_out, split_examples
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.sources import Embedded, Hub
 
-LEAKED = 0.01  # share of the evaluated rows above which texts that training has too are worth a warning
 SET_ASIDE = "set_aside"  # the split of training rows that are used neither for training nor for evaluation
 
 
@@ -42,7 +39,7 @@ def read_splits(recipe: Recipe, splits: Iterable[str] | None = None, *, read: di
     rows = {split: source.read(split) for split in dict.fromkeys(splits or recipe.splits)}
     training = rows.get(recipe.train_split)
     if training is not None and recipe.max_train_samples is not None and recipe.max_train_samples < len(training):
-        training = replace(recipe, **recipe.find_columns(training).named).usable(training, labelled=True)
+        training = usable_rows(recipe, training)
         order = np.random.default_rng(recipe.split_seed).permutation(len(training))
         rows[recipe.train_split] = training.select(sorted(order[: recipe.max_train_samples].tolist()))
     for each in rows.values():
@@ -51,19 +48,9 @@ def read_splits(recipe: Recipe, splits: Iterable[str] | None = None, *, read: di
     return Splits(rows, training)
 
 
-def rows_by_text(recipe: Recipe, examples: Examples) -> dict[tuple[str, ...], list[int]]:
-    """The rows of `standardize` by text, ignoring case, white space and the encoding of accents; without those of no text."""
-    rows: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for row, texts in enumerate(recipe.texts_of(examples)):
-        rows[tuple(map(alike, texts))].append(row)
-    return {texts: numbers for texts, numbers in rows.items() if any(texts)}
-
-
-def leaked_rows(recipe: Recipe, training: Examples, evaluated: Examples) -> list[int]:
-    """The rows of `evaluated` whose texts are also in `training`; both as of `standardize`. Memory grows with `evaluated`."""
-    rows = rows_by_text(recipe, evaluated)
-    leaked = {alike_texts for texts in recipe.texts_of(training) if (alike_texts := tuple(map(alike, texts))) in rows}
-    return sorted(chain.from_iterable(rows[texts] for texts in leaked))
+def usable_rows(recipe: Recipe, training: Examples) -> Examples:
+    """The rows, as read, that can be trained on: all of them unless --on-error skip leaves some out. Raises DataError."""
+    return replace(recipe, **recipe.find_columns(training).named).usable(training, labelled=True)
 
 
 class _Source:
@@ -94,9 +81,8 @@ class _Source:
     def _split(self, rows: Examples, share: float | Fold | None) -> list[Examples]:
         if share is None:
             return [rows]
-        named = replace(self.recipe, **self.recipe.find_columns(rows).named)
-        rows = named.usable(rows, labelled=True)
-        text, labels = named.split_by(rows)
+        rows = usable_rows(self.recipe, rows)
+        text, labels = replace(self.recipe, **self.recipe.find_columns(rows).named).split_by(rows)
         kept, held = split_examples(rows, share, seed=self.recipe.split_seed, labels=labels, text=text)
         return [kept, replace(held, remarks=held.remarks._replace(left_out=()))]  # `kept` reports them
 

@@ -15,7 +15,7 @@ from bertkit.errors import DataError
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
 from bertkit.report import SEVERITIES, Finding, Table
-from bertkit.runs.checks.check import Checked, check_data
+from bertkit.runs.checks.labelled import Checked, check_data
 from bertkit.runs.checks.target import open_data
 from bertkit.tasks import Task, TextClassification
 from bertkit.tasks.preview import preview

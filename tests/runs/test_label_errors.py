@@ -317,6 +317,29 @@ def test_without_a_model_nothing_is_trained(run_bertkit, tmp_path: Path) -> None
     assert "--model is missing" in ran.err
 
 
+def test_nothing_is_trained_on_data_with_errors_and_check_says_so(run_bertkit, model: Path, tmp_path: Path) -> None:
+    with trained.write_rows(tmp_path / "rows.csv", 6).open("a") as file:
+        file.write(",no\n")
+    command = ("check", "rows.csv", "--model", model, "--label-errors", "--output-dir", "out", *SMALL)
+    ran = run_bertkit(*command)
+    assert (ran.code, "nothing was trained, because the data has errors" in ran.err) == (3, True), ran.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_shares_of_a_learning_curve_are_of_the_rows_that_can_be_used(run_bertkit, model: Path, tmp_path: Path) -> None:
+    rows = trained.write_rows(tmp_path / "rows.csv", 6)
+    copied = rows.read_text().splitlines()[1]
+    rows.write_text(rows.read_text() + ",no\n" * 20)
+    with trained.write_rows(tmp_path / "dev.csv", 5).open("a") as file:
+        file.write(f"{copied}\n")
+    command = ("check", "rows.csv", "--validation", "dev.csv", "--model", model, "--learning-curve", "50,100", "--seeds", 1)
+    ran = run_bertkit(*command, "--on-error", "skip", "--output-dir", "out", *SMALL)
+    assert ran.code == 0, ran.err
+    sizes = [read_found(tmp_path / f"out/shares/{share}/seed-1", "run")["data"]["train"]["rows"] for share in (50, 100)]
+    assert sizes == [point["rows"] for point in read_found(tmp_path / "out", "learning_curve")["points"]] == [16, 32]
+    assert ran.err.count("also in") == 1, "check has said it, the runs need not"
+
+
 def test_a_learning_curve_trains_on_each_share_with_each_seed(run_bertkit, model: Path, tmp_path: Path, monkeypatch) -> None:
     trained.write_rows(tmp_path / "rows.csv", 6)
     trained.write_rows(tmp_path / "dev.csv", 5)

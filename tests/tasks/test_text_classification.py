@@ -148,23 +148,35 @@ def test_a_held_out_share_is_reported_where_it_is_not_what_was_asked_for(run_ber
 
 
 def test_evaluated_texts_that_are_trained_on_are_reported(run_bertkit, tiny_model_dir, tmp_path: Path) -> None:
-    def said(name: str, rows: list[str]) -> str:
-        (tmp_path / name).write_text("text,label\n" + "\n".join(rows), encoding="utf-8")
-        data = ("--train", "train.csv", "--validation", "dev.csv", "--test", "test.csv", "--max-length", 16, "--max-steps", 1)
-        ran = run_bertkit("finetune", "text-classification", *data, "-m", tiny_model_dir, "-o", "run", "--overwrite")
+    def said(dev: list[str], task: str = "text-classification") -> str:
+        (tmp_path / "dev.csv").write_text("\n".join(["text,label", *dev]), encoding="utf-8")
+        data = ("--train", "train.csv", "--validation", "dev.csv", "--max-length", 16, "--max-steps", 1)
+        ran = run_bertkit("finetune", task, *data, "-m", tiny_model_dir, "-o", "run", "--overwrite")
         assert ran.code == 0, ran.err
         return " ".join(ran.err.split())
 
     rows = [f"text {at},{'ab'[at % 2]}" for at in range(30)]
-    for name in ("train.csv", "dev.csv"):
-        (tmp_path / name).write_text("text,label\n" + "\n".join(rows if name == "train.csv" else ["x,a"]), encoding="utf-8")
-    assert "also in" not in said("test.csv", ["y,a", "text 31,b"])
-    found = said("dev.csv", ["TEXT  3,b", "text 3,a", "x,a"])  # case, white space and labels do not matter
-    assert "warning: validation: 2 of 3 rows also in train, which flatters the scores; `bertkit check` names them" in found
-    assert "test: 0" not in found
-    found = said("dev.csv", ["text 3,b", *(f"another {at},a" for at in range(99))])
-    assert " validation: 1 of 100 rows also in train" in found
+    (tmp_path / "train.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    assert "also in" not in said(["y,a", "text 31,b"])
+    found = said(["TEXT  3,b", "text 3,a", "x,a"])  # case, white space and labels do not matter
+    places = f"({tmp_path / 'dev.csv'}:2, {tmp_path / 'dev.csv'}:3)"
+    assert f"warning: validation: 2 of 3 rows also in train, 1 of them with another label {places}" in found
+    found = said(["text 3,b", *(f"another {at},a" for at in range(99))])
+    assert " validation: 1 of 100 rows also in train (" in found
     assert "warning: validation: 1 of" not in found
+
+
+def test_copies_of_training_rows_are_reported_in_each_evaluated_split(run_bertkit, tiny_model_dir, tmp_path: Path) -> None:
+    names = {"train": "train", "validation_matched": "dev_matched", "validation_mismatched": "dev_mismatched"}
+    for split, file in names.items():
+        first = "one" if split != "validation_matched" else "another"
+        lines = [f"{first} {at},two,{('entailment', 'neutral', 'contradiction')[at % 3]}" for at in range(6)]
+        (tmp_path / f"{file}.csv").write_text("\n".join(["premise,hypothesis,label", *lines]), encoding="utf-8")
+    how = ("--data", ".", "--max-length", 16, "--max-steps", 1, "-m", tiny_model_dir, "-o", "run")
+    ran = run_bertkit("finetune", "mnli", *how)
+    assert ran.code == 0, ran.err
+    said = [line for line in " ".join(ran.err.split()).split("warning: ") if "also in" in line]
+    assert ["validation_mismatched: 6 of 6 rows also in train (" in line for line in said] == [True], ran.err
 
 
 def test_a_vocabulary_of_another_language_is_reported(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:

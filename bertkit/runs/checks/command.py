@@ -16,9 +16,9 @@ from bertkit.errors import DataError, MachineError, ModelError, UsageError
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers.remote import is_url
 from bertkit.report import show
-from bertkit.runs.checks.check import Checked, check_data
+from bertkit.runs.checks.labelled import Checked, check_data
 from bertkit.runs.checks.target import open_data
-from bertkit.runs.checks.trained import TrainedChecks
+from bertkit.runs.checks.training import TrainingChecks
 from bertkit.runs.finetuning.baselines import baselines_of_data
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.pretraining.sequences import sampler_of
@@ -30,19 +30,20 @@ from bertkit.text.tokenizer import Tokenizer
 
 
 def check_labelled(
-    target: str, model: str | None, recipe: str | None, overrides: Mapping[str, Any], count: int, trained: TrainedChecks
+    target: str, model: str | None, recipe: str | None, overrides: Mapping[str, Any], count: int, training: TrainingChecks
 ) -> tuple[dict[str, Any], bool]:
-    """Show what is in labelled data, what is wrong with it, and `count` examples; with a model, also time three steps.
+    """Show what is in labelled data, what is wrong with it, and `count` examples. With a model and no errors, also time three
+    steps or, if requested, train.
 
     target, recipe: as for `open_data`. Returns the findings for --json, and whether there are errors. Raises UserError.
     """
     opened, splits, is_run = open_data(target, recipe, overrides)
-    trained.refuse_unfit(opened)
-    of_run = is_run and model is None and not trained
+    training.refuse_unfit(opened)
+    of_run = is_run and model is None and not training.requested
     if is_run:  # a run has learned its rows' labels; the model that it was trained from has not
         run = require_run(Path(target))
-        model, recipe = model or run["model"]["name"], recipe or (run["recipe"]["name"] if trained else None)
-    elif trained and model is None:
+        model, recipe = model or run["model"]["name"], recipe or (run["recipe"]["name"] if training.requested else None)
+    elif training.requested and model is None:
         raise UsageError("--model is missing", hint="give the model to train, a folder, a hub id, or minilm")
     try:
         pretrained = open_pretrained(model) if model is not None else None
@@ -59,15 +60,17 @@ def check_labelled(
     show(report)
     found = report.json
     if pretrained is not None and checked.has_errors:
-        if checked.splits:  # at least one could be read
-            task, rows = Task.unfitted(opened), next(iter(checked.splits.values()))
+        for rows in [*checked.splits.values()][:1]:  # none if no split could be read
+            task = Task.unfitted(opened)
             features = task.encode(rows, pretrained.tokenizer, labelled=False).features
             show(preview(task, rows, features, pretrained.tokenizer, count=count))
-    elif model is not None and trained:
+        if training.requested:
+            progress.warn("nothing was trained, because the data has errors: correct them, or try --on-error skip")
+    elif model is not None and training.requested:
         is_data = is_url(target) or (Path(target).exists() and not target.endswith(".py"))
         name = recipe or (opened.family if is_data else target)
         name = str(Path(name).resolve()) if name.endswith(".py") else name
-        found |= trained.run(opened, checked.splits[opened.train_split], name=name, model=model, count=count)
+        found |= training.run(opened, checked.splits[opened.train_split], name=name, model=model, count=count)
     elif model is not None:
         options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "checked": True, "num_examples": count}
         found["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)
@@ -90,7 +93,7 @@ def check_corpus(corpus: Path, overrides: dict[str, Any], examples: int, *, draw
     (opened,) = open_corpora([corpus])
     sampler = sampler_of(opened, "train", Tokenizer.load(corpus), config, config.max_length)
     count, exact = sampler.epoch_length(opened.meta["train"]["tokens"])
-    if drawn:
+    if drawn:  # JSON has the standard output to itself
         progress.show([LEGEND, *draw_sequences(sampler, examples)])
     features = sampler.sequences(np.arange(sampler.in_first_epoch(1000)))
     counts: dict[str, Any] = {

@@ -18,7 +18,7 @@ from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, start_accelerator
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.checks.target import ToTrain
+from bertkit.runs.checks.start import Start
 from bertkit.runs.evaluate import hash_of_rows
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
@@ -71,7 +71,7 @@ def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
     progress.warn(f"{model} is a fine-tuned run: if it saw some of these rows, it may have memorized their labels; {hint}")
 
 
-def find_label_errors(start: ToTrain, folds: int) -> dict[str, Any]:
+def find_label_errors(start: Start, folds: int) -> dict[str, Any]:
     """Train the folds that are not trained yet, and rank all training rows by how likely their labels are wrong.
 
     Returns the content of label_errors.json: numbers of rows and labels, `pairs` of given and suggested labels with their

@@ -15,13 +15,13 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
 from bertkit.metrics.learning_curve import describe_curve
 from bertkit.model.devices import start_accelerator
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.checks.target import ToTrain
+from bertkit.runs.checks.start import Start
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.scores import evaluate_target
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import open_target
 from bertkit.tasks.recipe import Recipe
-from bertkit.tasks.splits import read_splits
+from bertkit.tasks.splits import read_splits, usable_rows
 
 RUNS, FOUND = "shares", "learning_curve.json"
 
@@ -44,7 +44,7 @@ def refuse_unevaluated(recipe: Recipe) -> None:
         raise UsageError("a learning curve needs rows to evaluate on", hint="give --validation FILE, or a share such as 10%")
 
 
-def measure_learning_curve(start: ToTrain, shares: Sequence[float], *, seeds: int) -> dict[str, Any]:
+def measure_learning_curve(start: Start, shares: Sequence[float], *, seeds: int) -> dict[str, Any]:
     """Train on each share of the rows with each seed, unless that is done, and fit the curve of the first score.
 
     A share has the same rows for all seeds, and larger shares contain them. Returns the content of
@@ -53,7 +53,7 @@ def measure_learning_curve(start: ToTrain, shares: Sequence[float], *, seeds: in
     recipe, name, model, output_dir = start
     refuse_unevaluated(recipe)
     split = recipe.eval_splits[0]
-    count = len(read_splits(recipe, dict.fromkeys((recipe.train_split, split))).rows[recipe.train_split])
+    count = len(usable_rows(recipe, read_splits(recipe, [recipe.train_split]).rows[recipe.train_split]))
     sizes = [max(1, round(count * share / 100)) for share in shares]
     scorers: list[list[Scorer]] = []  # by size and seed
     for share, size in zip(shares, sizes, strict=True):

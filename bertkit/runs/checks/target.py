@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.content import nearest_files
@@ -17,15 +17,6 @@ from bertkit.tasks import TextClassification
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.family import guess_family
 from bertkit.tasks.recipe import Recipe
-
-
-class ToTrain(NamedTuple):
-    """What the checks that train start from, and where they write. recipe: resolved. name: what finetune calls the recipe."""
-
-    recipe: Recipe
-    name: str
-    model: str
-    output_dir: Path
 
 
 def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]) -> tuple[Recipe, tuple[str, ...], bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -15,8 +15,8 @@ from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, is_blank
 from bertkit.report import Finding
 from bertkit.tasks import TextClassification
+from bertkit.tasks.leaks import rows_by_text
 from bertkit.tasks.recipe import Recipe
-from bertkit.tasks.splits import LEAKED, rows_by_text
 from bertkit.tasks.task import Task
 
 _MUCH_UNKNOWN = 0.01  # share of the tokens
@@ -74,24 +74,6 @@ def duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Findi
     if repeats:
         what = f"{split}: {plural(sum(len(rows) - 1 for rows in repeats), 'duplicate row')}"
         yield at_rows("note", what, [*chain.from_iterable(repeats)], examples, "remove duplicates that are not intended")
-
-
-def leaks(recipe: Recipe, training: str, splits: Mapping[str, Examples]) -> Iterator[Finding]:
-    """Texts of the training data that other splits contain too."""
-    if training not in splits:
-        return
-    training_labels = recipe.labels_of(splits[training])
-    known = {text: {training_labels[row] for row in rows} for text, rows in rows_by_text(recipe, splits[training]).items()}
-    for split, examples in splits.items():
-        labels = recipe.labels_of(examples)
-        leaked = {row: known[text] for text, rows in rows_by_text(recipe, examples).items() if text in known for row in rows}
-        if split == training or not leaked:
-            continue
-        relabelled = sum(1 for row, in_training in leaked.items() if labels[row] and labels[row] not in in_training)
-        what = f"{split}: {len(leaked)} of {plural(len(examples), 'row')} also in {training}"
-        what += f", {relabelled} of them with another label" if relabelled else ""
-        severity = "warning" if len(leaked) > LEAKED * len(examples) else "note"
-        yield at_rows(severity, what, sorted(leaked), examples, "remove them from one of the two")
 
 
 def check_tokens(

@@ -11,7 +11,7 @@ import torch
 
 from bertkit import progress
 from bertkit.config import filled
-from bertkit.errors import listed, plural, quoted
+from bertkit.errors import listed, quoted
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.precision import refuse_int8
@@ -19,17 +19,18 @@ from bertkit.model.pretrained import Pretrained, check_max_length, check_segment
 from bertkit.readers import Examples
 from bertkit.readers.remote import path_of
 from bertkit.readers.splitting import why_another_share
-from bertkit.report import show
+from bertkit.report import Report, show
 from bertkit.runs.directory import SAME, RunFolder
 from bertkit.runs.evaluate import Split, encode_split
 from bertkit.runs.finetuning.training import baselines_of, prepare_training, train_into, try_out
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import describe_run
 from bertkit.tasks.defaults import choose_settings
+from bertkit.tasks.leaks import leaks
 from bertkit.tasks.preview import preview
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
-from bertkit.tasks.splits import LEAKED, Splits, leaked_rows, read_splits
+from bertkit.tasks.splits import Splits, read_splits
 from bertkit.tasks.task import Task
 from bertkit.training.loop import check_machine
 from bertkit.training.tracking import check_trackers
@@ -94,6 +95,8 @@ def finetune(
         report_remarks(task.remarks)
     _report_held_out(task, data.rows)
     splits = _encoded(task, data.rows, pretrained, checked=checked)
+    if not checked:
+        show(Report([*leaks(task.recipe, recipe.train_split, {name: split.examples for name, split in splits.items()})]))
     described = {name: split.describe(task) for name, split in splits.items()}
     same = {f"data.{name}.{key}": value for name, of in described.items() for key, value in of.items() if key != "source"}
     refuse_differences(same, accelerator, hint=SAME)
@@ -156,23 +159,10 @@ def _encoded(task: Task, rows: Mapping[str, Examples], pretrained: Pretrained, *
     """Each split with its features; for training, only those that have something to learn."""
     splits = {name: encode_split(task, name, split, pretrained.tokenizer, checked=checked) for name, split in rows.items()}
     training = splits[task.recipe.train_split]
-    if not checked:
-        _report_leaks(task, {name: split.examples for name, split in splits.items()})
     splits[task.recipe.train_split] = replace(training, features=training.features.with_targets())
     for split in splits.values():
         check_segments(split.features, pretrained.config)
     return splits
-
-
-def _report_leaks(task: Task, examples: Mapping[str, Examples]) -> None:
-    """Report evaluated rows whose texts are trained on too: their scores say little about new texts."""
-    recipe = task.recipe
-    training = examples[recipe.train_split]
-    for split, evaluated in examples.items():
-        if split != recipe.train_split and (leaked := len(leaked_rows(recipe, training, evaluated))):
-            report = progress.warn if leaked > LEAKED * len(evaluated) else progress.note
-            what = f"{split}: {leaked} of {plural(len(evaluated), 'row')} also in {recipe.train_split}"
-            report(f"{what}, which flatters the scores; `bertkit check` names them")
 
 
 def _resolved_earlier(unfinished: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def finetune_series(
         runs: dict[int, dict[str, Any]] = {}
         if data is None and len(finished) < count:
             data = read_splits(resolved, read=read)
-        remarked = False  # remarks on rows that all runs share are shown once
+        remarked = is_part  # remarks on rows that all runs share are shown once, here or by the command
         for number in range(1, count + 1):
             folder = output_dir / f"{series.noun}-{number}"
             if number in finished:
@@ -105,7 +105,7 @@ def finetune_series(
                 baselines=baselines and (series.own_rows or number == 1),
                 is_part=is_part,
             )
-            remarked = not series.own_rows
+            remarked = is_part or not series.own_rows
             _refuse_changed_inputs(series, runs, output_dir)
             if accelerator.is_main_process and len(runs) == 1:
                 write_json(series.summary(output_dir), {"plan": plan})

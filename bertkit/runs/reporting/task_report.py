@@ -13,7 +13,7 @@ from bertkit import progress
 from bertkit.html.charts import Figure, draw_reliability
 from bertkit.html.page import Entry, Section
 from bertkit.report import Finding, Piece, Table
-from bertkit.runs.checks.check import check_data
+from bertkit.runs.checks.labelled import check_data
 from bertkit.runs.checks.target import open_data
 from bertkit.runs.inference.explanation import Explanation
 from bertkit.runs.inference.predictor import Predictor

@@ -1,7 +1,8 @@
-"""The checks that train models, --label-errors and --learning-curve: their options, and the folder that they share."""
+"""The checks that train models, --label-errors and --learning-curve: their options and their output folder."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,18 @@ from bertkit.model.devices import start_accelerator
 from bertkit.readers import Examples
 from bertkit.report import show
 from bertkit.runs.checks import label_errors, learning_curve
-from bertkit.runs.checks.target import ToTrain
+from bertkit.runs.checks.start import Start
 from bertkit.runs.directory import replaced
 from bertkit.runs.finetuning.finetune import input_paths
 from bertkit.tasks.recipe import Recipe
 
-OUTPUT = Kind.repeatable(
-    "check of labels",
-    rf"{label_errors.RUNS}|label_errors\.(csv|json)|{learning_curve.RUNS}|learning_curve\.json",
-)
+_FILES = (label_errors.RUNS, label_errors.RANKED, label_errors.FOUND, learning_curve.RUNS, learning_curve.FOUND)
+OUTPUT = Kind.repeatable("check of labels", "|".join(map(re.escape, _FILES)))
 
 
 @dataclass(frozen=True)
-class TrainedChecks:
-    """The options of the checks that train; false if none is requested. learning_curve: percentages of the training rows."""
+class TrainingChecks:
+    """The options of the checks that train. learning_curve: percentages of the training rows, such as "25,50,100"."""
 
     label_errors: bool
     folds: int | None
@@ -34,16 +33,17 @@ class TrainedChecks:
     output_dir: Path | None
     overwrite: bool
 
-    def __bool__(self) -> bool:
+    @property
+    def requested(self) -> bool:
         return self.label_errors or self.learning_curve is not None
 
-    def refuse_incomplete(self) -> None:
-        """Raise UsageError for an option without effect, or a wrong one."""
+    def refuse_without_effect(self) -> None:
+        """Raise UsageError for an option of a check that is not requested, and for wrong percentages."""
         needs = {
             "--folds": (self.folds, self.label_errors, "--label-errors"),
             "--seeds": (self.seeds, self.learning_curve, "--learning-curve"),
-            "--output-dir": (self.output_dir, self, "--label-errors or --learning-curve"),
-            "--overwrite": (self.overwrite, self, "--label-errors or --learning-curve"),
+            "--output-dir": (self.output_dir, self.requested, "--label-errors or --learning-curve"),
+            "--overwrite": (self.overwrite, self.requested, "--label-errors or --learning-curve"),
         }
         for flag, (given, needed, name) in needs.items():
             if given and not needed:
@@ -71,7 +71,7 @@ class TrainedChecks:
         accelerator = start_accelerator(recipe.training.device)
         reads: list[str | Path] = [model, *input_paths(recipe, name)]
         folder = OutputFolder.prepare(self.output_dir, OUTPUT, resume=True, overwrite=self.overwrite, reads=reads)
-        start, found = ToTrain(recipe, name, model, self.output_dir), {}
+        start, found = Start(recipe, name, model, self.output_dir), {}
         with replaced(folder, accelerator):
             if self.label_errors:
                 found["label_errors"] = label_errors.find_label_errors(start, self.folds or 5)

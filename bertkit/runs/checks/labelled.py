@@ -21,10 +21,11 @@ from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
 from bertkit.report import SEVERITIES, Finding, Report, Table
-from bertkit.runs.checks.texts import at_rows, check_texts, check_tokens, duplicates, leaks, without_text
+from bertkit.runs.checks.texts import at_rows, check_texts, check_tokens, duplicates, without_text
 from bertkit.tasks import TextClassification
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.defaults import choose_settings
+from bertkit.tasks.leaks import leaks
 from bertkit.tasks.recipe import Recipe, settle_columns
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
