@@ -153,28 +153,14 @@ def train(
             writer.wait()
         accelerator.wait_for_everyone()  # a launcher ends all processes once one has ended
 
+    def interrupted() -> Interrupted:
+        number = stop[0] if stop else signal.SIGINT  # another process may have received the signal
+        return Interrupted(state.step, saved=save_model is not None, number=number)
+
     if resume_from is not None:
-        verified = verify_checkpoint(resume_from)
-        state = _restore(resume_from, optimizer, read_model, accelerator.device)
-        if state.best_step is not None and state.best_step <= best_since:
-            state = TrainState(state.step, state.seconds)
-        is_newest = resume_from.resolve() == (newest_checkpoint(resume_from.parent) or resume_from).resolve()
+        state = _resume(resume_from, run_dir, optimizer, read_model, writer, config, accelerator, best_since=best_since)
         if resume_from.resolve().parent == run_dir.resolve():
             saved_step = state.step
-            if main and is_newest:
-                drop_older_checkpoints(resume_from, config.keep_checkpoints)  # a kill may have prevented this
-        of_best = resume_from if state.best_step == state.step else resume_from.with_name(f"checkpoint-{state.best_step}")
-        if is_newest and of_best != resume_from:
-            verify_best(run_dir, verified.files)  # it stays the best if no later step is better
-        elif of_best.is_dir():
-            if of_best != resume_from:
-                verify_checkpoint(of_best)
-            if writer is not None:
-                copy_to_root(of_best, run_dir)  # which may have an older model after a kill, or that of a later checkpoint
-        elif state.best_step is not None:
-            progress.warn(f"the best model so far, of step {state.best_step}, is not kept: no later one is compared with it")
-            state = TrainState(state.step, state.seconds)
-        accelerator.wait_for_everyone()
     if main:
         log.drop_after(state.step)
 
@@ -217,8 +203,7 @@ def train(
                     report()  # raises if a loss is not finite: such weights must not be saved
                 save(best=False)
                 all_saved()
-                number = stop[0] if stop else signal.SIGINT  # another process may have received the signal
-                raise Interrupted(state.step, saved=save_model is not None, number=number)
+                raise interrupted()
             for micro_step, batch in enumerate(micro_batches):
                 seed_dropout(module, config.seed, state.step, micro_step, accelerator.process_index)
                 outputs = module(batch.to(accelerator.device))
@@ -255,7 +240,7 @@ def train(
                 window.start = time.perf_counter()  # tokens_per_second covers only training
         all_saved()
         if any_process(bool(stop), accelerator):  # in the last step: what follows the training, such as another seed, stops too
-            raise Interrupted(state.step, saved=save_model is not None, number=stop[0] if stop else signal.SIGINT)
+            raise interrupted()
     if state.step < total_steps:
         progress.note(f"stopped early: no better score in {state.evaluations_since_best} evaluations")
     return state
@@ -351,6 +336,43 @@ class _Window:
         if matrix_rate is not None:
             speed["matrix_share"] = flops / seconds / (1e9 * matrix_rate * self.accelerator.num_processes)
         return {**loss, "grad_norm": norm, **speed}
+
+
+def _resume(
+    checkpoint: Path,
+    run_dir: Path,
+    optimizer: Optimizer,
+    read_model: Callable[[Path], dict[str, Tensor]],
+    writer: CheckpointWriter | None,
+    config: TrainConfig,
+    accelerator: Accelerator,
+    *,
+    best_since: int,
+) -> TrainState:
+    """Restore the weights and the optimizer's state; bring run_dir to what it was at the checkpoint, but for metrics.jsonl.
+
+    The arguments are those of `train`. Returns the progress, without a best step up to best_since. Raises ModelError.
+    """
+    verified = verify_checkpoint(checkpoint)
+    state = _restore(checkpoint, optimizer, read_model, accelerator.device)
+    if state.best_step is not None and state.best_step <= best_since:
+        state = TrainState(state.step, state.seconds)
+    is_newest = checkpoint.resolve() == (newest_checkpoint(checkpoint.parent) or checkpoint).resolve()
+    if checkpoint.resolve().parent == run_dir.resolve() and accelerator.is_main_process and is_newest:
+        drop_older_checkpoints(checkpoint, config.keep_checkpoints)  # a kill may have prevented this
+    of_best = checkpoint if state.best_step == state.step else checkpoint.with_name(f"checkpoint-{state.best_step}")
+    if is_newest and of_best != checkpoint:
+        verify_best(run_dir, verified.files)  # it stays the best if no later step is better
+    elif of_best.is_dir():
+        if of_best != checkpoint:
+            verify_checkpoint(of_best)
+        if writer is not None:
+            copy_to_root(of_best, run_dir)  # which may have an older model after a kill, or that of a later checkpoint
+    elif state.best_step is not None:
+        progress.warn(f"the best model so far, of step {state.best_step}, is not kept: no later one is compared with it")
+        state = TrainState(state.step, state.seconds)
+    accelerator.wait_for_everyone()
+    return state
 
 
 def _restore(
