@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -89,11 +89,7 @@ def pretrain(
     read = [*flat(data, "data"), *(flat(read_last, "continue_with") if continue_with else [])]
     same = {name: value for name, value in read if not name.endswith(".source")}
     refuse_differences(same, accelerator, hint=SAME)
-    before = (run and run.unfinished) or {}
-    resume_from = None if run is None else run.resume_from
-    progressed = read_progress(resume_from) if resume_from is not None else TrainState()
-    continued = [] if run is None else continued_with(run, progressed.step, read_last if continue_with else {})
-    since = continued[-1]["step"] if continued else 0  # the step from which the latest corpora are read
+    earlier = _Earlier.of(run, read_last if continue_with else {})
     if continue_with:
         continue_with[0].check_tokenizer(tokenizer, str(corpora[0].folder))
         corpora = continue_with
@@ -103,18 +99,17 @@ def pretrain(
     longest = max(length for length, _ in lengths)
     check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")
     if gpus is None:
-        precision = resolve_precision(config.precision, model_config, accelerator, training=True, recorded=before.get("dtype"))
+        precision = resolve_precision(
+            config.precision, model_config, accelerator, training=True, recorded=earlier.run.get("dtype")
+        )
     else:
         precision = Precision(gpus.precision(config.precision))
     if line := str(precision):
         progress.note(line)
     in_precision = replace(config, precision=precision.name)
-    begun: dict[int, list[int]] = {}  # by phase
-    if progressed.position is not None and progressed.step > since:
-        begun = {progressed.position[0]: progressed.position[1:]}
-    mixes = [mix_of(corpora, tokenizer, config, length, begun.get(phase, ())) for phase, (length, _) in enumerate(lengths)]
+    mixes = [mix_of(corpora, tokenizer, config, length, earlier.place_in(phase)) for phase, (length, _) in enumerate(lengths)]
     _warn_of_single_documents(corpora, objective)
-    if resume_from is None:
+    if run is None or run.resume_from is None:
         _show_what_is_read(corpora, mixes)
     rank, world_size = accelerator.process_index, accelerator.num_processes
     validation = held_out_sequences(corpora, tokenizer, config, rank=rank, world_size=world_size)
@@ -124,8 +119,8 @@ def pretrain(
     typical = partial(batches_of, masked=sum(config.mlm_probabilities()) / 2)
     if config.max_steps is not None and config.hours is None:
         steps = config.max_steps
-    elif before:
-        steps = before["total_steps"]
+    elif earlier.run:
+        steps = earlier.run["total_steps"]
     elif config.hours is None:
         steps = steps_of_epochs(config, corpora, mixes[0])
     else:
@@ -144,7 +139,7 @@ def pretrain(
         module=module,
         tokenizer=tokenizer,
         mixes=mixes,
-        course=Course(config, steps, since),
+        course=Course(config, steps, earlier.since),
         steps=steps,
         batches_of=batches_of,
         validation=validation,
@@ -164,8 +159,8 @@ def pretrain(
         model=started_from,
         data=data,
         dtype=precision.recorded,
-        rates=precision.rates or before.get("rates"),
-        continued=continued or None,
+        rates=precision.rates or earlier.run.get("rates"),
+        continued=earlier.continued or None,
         baselines=None if to_beat is None else {UNIGRAM: to_beat},
         num_processes=accelerator.num_processes,
         num_threads=torch.get_num_threads(),
@@ -173,7 +168,35 @@ def pretrain(
         drawing=objective.drawing,
         set_by=set_by or {},
     )
-    return train_into(run, training, values, since)
+    return train_into(run, training, values, earlier.since)
+
+
+class _Earlier(NamedTuple):
+    """What the run to resume has done, nothing if there is none. run: its run.json. state: that of its checkpoint. continued:
+    as returned by `continued_with`.
+    """
+
+    run: Mapping[str, Any]
+    state: TrainState
+    continued: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, run: RunFolder | None, continue_with: dict[str, Any]) -> _Earlier:
+        """run: None for a dry run. continue_with: the corpora to read from now on, if they change. Raises UsageError."""
+        if run is None:
+            return cls({}, TrainState(), [])
+        state = TrainState() if run.resume_from is None else read_progress(run.resume_from)
+        return cls(run.unfinished or {}, state, continued_with(run, state.step, continue_with))
+
+    @property
+    def since(self) -> int:
+        """The step from which the latest corpora are read."""
+        return self.continued[-1]["step"] if self.continued else 0
+
+    def place_in(self, phase: int) -> Sequence[int]:
+        """The mark in the checkpoint by which the phase's sequences are found faster; empty if it has none."""
+        position = self.state.position if self.state.step > self.since else None
+        return position[1:] if position and position[0] == phase else ()
 
 
 def _warn_of_single_documents(corpora: Sequence[Corpus], objective: Objective) -> None:
