@@ -184,6 +184,19 @@ def test_finetune_by_two_processes_is_finetune_by_one(make_model_dir, run_bertki
     assert done.stderr.count("steps per epoch") == 1, "the other process is silent"
 
 
+def test_two_processes_choose_the_rows_to_label_that_one_chooses(make_model_dir, run_bertkit, tmp_path: Path) -> None:
+    """The vectors of the choice are computed by both, after the last window."""
+    model = make_model_dir("BertForSequenceClassification", seed=3, initializer_range=0.5, labels=("no", "yes"))
+    texts = [f"the {word} movie {number}" for number, word in enumerate("good bad great poor old new".split() * 5)]
+    (tmp_path / "new.txt").write_text("\n".join(texts), encoding="utf-8")
+    options = ("predict", model, "new.txt", "--uncertain", "4", "--precision", "fp32", "--device", "cpu", "--output")
+    assert run_bertkit(*options, "one.jsonl").code == 0
+    launch((*TORCHRUN, "2"), "-m", "bertkit", *map(str, options), "two.jsonl")  # in tmp_path, where run_bertkit is
+    one, two = ((tmp_path / f"{name}.jsonl").read_text(encoding="utf-8").splitlines() for name in ("one", "two"))
+    assert [json.loads(line)["text"] for line in two] == [json.loads(line)["text"] for line in one]
+    assert len({*one}) == 4
+
+
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate launch"])
 def test_a_launcher_on_each_machine_makes_one_run(launcher: str, make_model_dir, tmp_path: Path, monkeypatch) -> None:
     """As docs/scale.md says it for four; here one machine is two."""
