@@ -244,7 +244,7 @@ def time_resume(corpus: Path, folder: Path, step: int) -> dict[str, Any]:
 
     from bertkit.manifest import Manifest
     from bertkit.runs.pretraining.sequences import micro_batches
-    from bertkit.training.loop import read_progress
+    from bertkit.training.state import read_progress
 
     run = folder / "run"
     command = ["pretrain", str(corpus), *TYPED.split(), *SIZE.split(), "--max-steps", str(step + 10), "-o", str(run)]
@@ -288,8 +288,8 @@ def time_saves(folder: Path, size: str) -> dict[str, Any]:
     from bertkit.model.language_model import BertForPreTraining
     from bertkit.text.tokenizer import Tokenizer
     from bertkit.training.checkpoint import verify_checkpoint
-    from bertkit.training.loop import TrainState
     from bertkit.training.optimizer import Optimizer
+    from bertkit.training.state import TrainState
     from bertkit.training.writer import CheckpointWriter, HostCopies
 
     config = BertConfig.of_size(size, vocab_size=VOCAB_SIZE)

@@ -31,7 +31,8 @@ from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.runs.evaluate import Predictions, predict
 from bertkit.training.batching import Sampler, training_batches
-from bertkit.training.loop import Interrupted, TrainState, train
+from bertkit.training.loop import Interrupted, train
+from bertkit.training.state import TrainState
 
 CONFIG = BertConfig(
     vocab_size=48,

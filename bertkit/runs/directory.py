@@ -27,7 +27,7 @@ from bertkit.training.metrics_log import LOG_FILE
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from bertkit.training.loop import TrainState
+    from bertkit.training.state import TrainState
 
 _MODEL_FILES = {*CONFIG_FILES, *TOKENIZER_FILES, *WEIGHT_FILES}
 _COMPARED = ("recipe", "training", "model", "data", "dtype")

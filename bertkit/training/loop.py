@@ -7,14 +7,12 @@ step is the sum over its targets divided by their weight over the whole step: al
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +21,7 @@ from torch import Tensor, nn
 
 from bertkit import progress
 from bertkit.config import TrainConfig
-from bertkit.errors import ModelError, Stopped, UsageError
+from bertkit.errors import Stopped, UsageError
 from bertkit.manifest import finish
 from bertkit.model import peers
 from bertkit.model.batch import Batch
@@ -34,7 +32,6 @@ from bertkit.model.dropout import seed_dropout, set_dropout
 from bertkit.model.flops import flop_counter
 from bertkit.model.precision import DTYPES, refuse_without_gpu, use_tf32
 from bertkit.training.checkpoint import (
-    START_OVER,
     TRAINING,
     copy_to_root,
     drop_older_checkpoints,
@@ -45,37 +42,12 @@ from bertkit.training.checkpoint import (
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizer import Optimizer, learning_rate_of
 from bertkit.training.prefetch import prefetched
+from bertkit.training.state import TrainState, read_progress
 from bertkit.training.totals import with_totals
-from bertkit.training.writer import OPTIMIZER, PROGRESS, CheckpointWriter, WriteModel
+from bertkit.training.writer import OPTIMIZER, CheckpointWriter, WriteModel
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-
-@dataclass
-class TrainState:
-    """A run's progress: the steps done and their time, including before a restart; the best evaluation so far (ties: the
-    earlier) and the number of evaluations since; and the mark that `position` of `train` gave for the step."""
-
-    step: int = 0
-    seconds: float = 0.0
-    evaluations_since_best: int = 0
-    best_step: int | None = None
-    best_objective: float | None = None
-    best_scores: dict[str, float | None] = dataclasses.field(default_factory=dict)
-    last_scores: dict[str, float | None] = dataclasses.field(default_factory=dict)
-    position: list[int] | None = None
-
-    def record(self, scores: dict[str, float | None], objective: float | None) -> bool:
-        """Record an evaluation; returns whether it is the best so far. An undefined objective is worse than any other."""
-        self.last_scores = scores
-        self.evaluations_since_best += 1
-        better = self.best_objective is None or (objective is not None and objective > self.best_objective)
-        if self.best_step is None or (better and objective is not None):
-            self.best_step, self.best_objective, self.best_scores = self.step, objective, scores
-            self.evaluations_since_best = 0
-            return True
-        return False
 
 
 class Interrupted(Stopped):
@@ -383,15 +355,6 @@ def _restore(
     name = str(device) if device.type == "cuda" else device.type  # safetensors does not know cpu:0
     optimizer.restore(read_model(checkpoint), load_file(checkpoint / TRAINING / OPTIMIZER, device=name))
     return read_progress(checkpoint)
-
-
-def read_progress(checkpoint: Path) -> TrainState:
-    """The progress that a checkpoint holds. Raises ModelError where it is not readable."""
-    path = checkpoint / TRAINING / PROGRESS
-    try:
-        return TrainState(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
-        raise ModelError("the checkpoint has no readable progress.json", where=str(path), hint=START_OVER) from None
 
 
 @contextmanager

@@ -29,8 +29,9 @@ from bertkit.model.flops import flop_counter
 from bertkit.training import loss_scale
 from bertkit.training import optimizer as optimizer_module
 from bertkit.training.batching import Sampler, training_batches
-from bertkit.training.loop import Interrupted, TrainState, step_losses, train
+from bertkit.training.loop import Interrupted, step_losses, train
 from bertkit.training.loss_scale import LossScale
+from bertkit.training.state import TrainState
 
 SENTENCE = SHAPES["sentence"]
 ONE_A_TIME = dataclasses.replace(TRAINING, micro_batch_tokens=1, batch_size=4)  # four micro-batches a step
@@ -228,6 +229,16 @@ def test_best_is_the_earliest_of_the_highest(objectives: list[float | None], bes
         assert state.record({"m": objective}, objective) == (state.best_step == step)
     assert (state.best_step, state.best_objective) == (best, objectives[best - 1])
     assert (state.best_scores, state.last_scores) == ({"m": objectives[best - 1]}, {"m": objectives[-1]})
+
+
+def test_of_equally_good_evaluations_the_one_with_the_lowest_loss_is_the_best() -> None:
+    state = TrainState()
+    steps = [(0.9, 1.0), (1.0, 0.9), (1.0, 0.3), (1.0, 0.3), (1.0, 0.5), (0.9, 0.1), (None, 0.0)]
+    for step, (objective, loss) in enumerate(steps, start=1):
+        state.step = step
+        scores = {"validation/accuracy": objective, "validation/loss": loss, "validation_mismatched/loss": 1 / step}
+        assert state.record(scores, objective) == (step < 4)
+    assert (state.best_step, state.best_scores["validation/loss"]) == (3, 0.3)
 
 
 def test_early_stopping_counts_evaluations_without_a_better_score(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ OPTIONS = (
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, rng = tmp_path_factory.mktemp("data"), random.Random(3)
+    folder, rng = tmp_path_factory.mktemp("data"), random.Random(6)  # the best step is the first evaluated
     words = "good bad movie book story plot actor team ticket page order phone".split()
     for name, count in (("train", 38), ("dev", 9)):
         rows = [f"{' '.join(rng.choices(words, k=rng.randint(3, 15)))},{'no yes'.split()[row % 2]}\n" for row in range(count)]

@@ -32,8 +32,9 @@ from bertkit.model.bert import initialize
 from bertkit.model.directory import read_state_dict, save_model
 from bertkit.runs.finetuning import training
 from bertkit.training.checkpoint import verify_checkpoint
-from bertkit.training.loop import Interrupted, TrainState
+from bertkit.training.loop import Interrupted
 from bertkit.training.optimizer import Optimizer
+from bertkit.training.state import TrainState
 from bertkit.training.vocabulary import UsedVocabulary
 from bertkit.training.writer import CheckpointWriter, HostCopies
 

@@ -35,8 +35,9 @@ from bertkit.runs.target import open_target
 from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.task import Task
 from bertkit.training.batching import Sampler, training_batches
-from bertkit.training.loop import TrainState, train
+from bertkit.training.loop import train
 from bertkit.training.metrics_log import MetricsLog
+from bertkit.training.state import TrainState, worth
 from bertkit.training.tracking import tracked
 from bertkit.training.vocabulary import UsedVocabulary
 from bertkit.training.writer import WriteModel
@@ -232,14 +233,10 @@ class _Evaluations:
     def __call__(self, trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
         scored = score_splits(self.task, [trained], self.splits, self.accelerator, tune=True)
         self.tuned = scored.task
-        if self.best is None or _worth(scored) > _worth(self.best):
+        if self.best is None or worth(scored.objective, scored.scores) > worth(self.best.objective, self.best.scores):
             self.best = scored
         self.evaluated(scored.objective)
         return scored.scores, scored.objective
-
-
-def _worth(scored: Scored) -> float:
-    return -math.inf if scored.objective is None else scored.objective
 
 
 def baselines_of(training: Training, examples: Mapping[str, Examples]) -> Baselines | None:

@@ -37,7 +37,8 @@ from bertkit.runs.pretraining.training import Training, train_into, try_out
 from bertkit.runs.pretraining.weights import build_model
 from bertkit.runs.run_file import describe_run, flat
 from bertkit.text.tokenizer import Tokenizer
-from bertkit.training.loop import TrainState, check_machine, read_progress
+from bertkit.training.loop import check_machine
+from bertkit.training.state import TrainState, read_progress
 from bertkit.training.tracking import check_trackers
 
 if TYPE_CHECKING:
