@@ -187,7 +187,10 @@ def test_the_card_names_the_weights_that_transformers_does_not_expect(train, tmp
 def test_a_head_of_bertkits_own_has_no_code(train, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unpack"):
         train("token-classification", tagged("O", "B-X", "I-X"), "--head", "crf")
-    assert "(`AutoModel`)" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    _, front, body = (tmp_path / "run" / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    assert "(`AutoModel`)" in body
+    assert yaml.safe_load(front)["library_name"] == "bertkit"
+    assert "pipeline_tag" not in front, "the hub would offer a pipeline whose head has random weights"
 
 
 def test_the_front_matter_names_a_model_of_the_hub_alone(train, tmp_path: Path) -> None:
@@ -199,6 +202,7 @@ def test_the_front_matter_names_a_model_of_the_hub_alone(train, tmp_path: Path) 
     def front(model: str, **changes: Any) -> tuple[Any, str]:
         card = model_card({**run, **changes}, model, "BertForSequenceClassification")
         _, matter, body = card.split("---\n", 2)
+        assert yaml.safe_load(matter)["pipeline_tag"] == "text-classification"
         return yaml.safe_load(matter), body
 
     for name in ("bert-base-uncased", "google/bert_uncased_L-2_H-128_A-2"):

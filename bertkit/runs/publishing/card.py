@@ -74,8 +74,8 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 _NO_METRIC = re.compile(r"/(threshold_.*|constant_predictions|(.*_)?loss)$")
 _READ = {"head": "the beginning", "tail": "the end", "head+tail": "the beginning and the end"}
 _ROUNDED = """
-The scores were computed in bf16, as in training; in fp32, the precision in which transformers opens the model, they may differ
-in the third digit."""
+The scores were computed in bf16 while it trained. In fp32, in which transformers opens the model, or by `bertkit eval`, which
+adds up in another order, they may differ in the third digit."""
 
 
 def _one_line(name: str) -> str:
@@ -131,9 +131,10 @@ def model_card(run: dict[str, Any], model: str, architecture: str) -> str:
     name, intervals = _one_line(Path(recipe["name"]).stem), run.get("intervals") or {}
     split, data = next(iter(run["data"].items()))
     called = f"{_called(model)}, fine-tuned on {name}"
+    opens = architecture != "BertModel"  # else a pipeline would give the head random weights
     front = {
-        "library_name": "transformers",
-        "pipeline_tag": recipe["family"],
+        "library_name": "transformers" if opens else "bertkit",
+        "pipeline_tag": recipe["family"] if opens else None,
         "language": recipe.get("language"),
         "base_model": hub_id(model),
         "datasets": [hub["path"]] if (hub := hub_set(run)) else None,
