@@ -63,6 +63,11 @@ class Presents(ABC):
     family: ClassVar[str]
     own_formats: ClassVar[Mapping[str, str]] = {}  # file ending of a format -> the text between windows of rows
 
+    @property
+    def kind(self) -> str:
+        """What it is, for messages."""
+        return self.family
+
     @abstractmethod
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
         """The row that `bertkit predict` writes for an example: its input, unchanged, and the prediction."""

@@ -288,6 +288,8 @@ def test_answers_have_ids_and_as_many_candidates_as_asked_for(make_model_dir, ru
         (["--id", "nothing"], "no column 'nothing' for --id (new.csv)"),
         (["--keep", "more,les"], "no column 'les' for --keep (new.csv)"),
         (["--n-best", "2"], "--n-best does not apply to text-classification"),
+        (["--keep", "all", "--format", "text"], "--keep adds a column, for which text has no place"),
+        (["--id", "row", "--format", "text"], "--id adds a column, for which text has no place"),
         (["--output", "out.parquet.gz"], "--output out.parquet.gz has the extension .parquet"),
         (["--format", "parquet"], "--format is 'parquet'"),
         (["new.csv"], "2 files to predict"),

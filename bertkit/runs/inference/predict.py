@@ -13,7 +13,7 @@ import torch
 
 from bertkit import __version__, manifest, progress
 from bertkit.config import options_of
-from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.errors import DataError, UsageError, flag_of, listed, plural
 from bertkit.model.devices import OneProcess
 from bertkit.model.pretrained import hash_of_model
 from bertkit.readers import Examples, Remarks, windows
@@ -72,7 +72,10 @@ def predict_to(
     opened = _open(run, others, recipe, options | _as_before(how, options), sources, split, layout.top_k)
     predictor, blocks_of = opened
     presents = predictor.presents
-    layout.refuse_others(presents.details, presents.family)
+    layout.refuse_others(presents.details, presents.kind)
+    if to.form.ending not in FORMATS and (kept := next((name for name in ("keep", "id") if getattr(layout, name)), None)):
+        what = f"{flag_of(kept)} adds a column, for which {to.form.ending.lstrip('.')} has no place"
+        raise UsageError(what, hint="leave it out, or choose another format, such as jsonl or csv")
     if to.form.ending != TEXT:
         to.form.check(f"{presents.family} cannot be written as {to.form.ending[1:]}", [*FORMATS, *presents.own_formats])
     if lost := presents.lost_in(to.form.ending):
