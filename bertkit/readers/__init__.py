@@ -16,6 +16,10 @@ from bertkit.readers.compact import GrowingColumn, Lines, Texts, compact_lines, 
 from bertkit.readers.faults import summary_of
 
 FIX_ROW = "correct or remove the row, or skip such rows with --on-error skip"  # a hint
+_UNNEST: dict[Any, str] = {
+    list: "give each text of the list a row of its own",
+    dict: "fields inside an object are not read: write the text as a column of its own",
+}
 ROWS = 4096  # of a block
 T = TypeVar("T")
 
@@ -83,7 +87,7 @@ class Examples:
                 value = numbers[row] = str(value)
             if not isinstance(value, str):
                 what = f"column {column!r} contains {'null' if value is None else repr(value)}; expected text"
-                hint = "give each text of the list a row of its own" if isinstance(value, list) else FIX_ROW
+                hint = _UNNEST.get(type(value), FIX_ROW)
                 raise DataError(what, where=self.where(row), hint=hint)
             if is_blank(value) and not may_be_empty:
                 raise DataError(f"the text in column {column!r} is empty", where=self.where(row), hint=FIX_ROW)

@@ -19,6 +19,7 @@ from bertkit.readers import FIX_ROW, Examples
 
 _MOST_CLASSES = 20  # above this, numbers, or labels that hardly repeat, count as classes only if the user says so
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*", re.ASCII)
 _MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"
 
 
@@ -233,6 +234,8 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
         hint = f"correct the {'row' if len(refused) == 1 else 'rows'}, or leave out --regression for classes"
         if 1 < len(refused) == len(values):
             hint = "is this the right column? --label NAME names another one"
+            if all(_DECIMAL_COMMA.fullmatch(str(value)) for value in values):
+                hint = "write the numbers with a decimal point, such as 1.5 for 1,5"
         raise DataError(what, where=examples.where(refused[0]), hint=hint)
     return numbers
 

@@ -317,7 +317,7 @@ class Recipe(ABC):
                 if end - begin > 1:
                     parts += [(middle, end), (begin, middle)]
                 elif all(values[begin] is None for values in rows.columns.values()):
-                    found[begin] = f"the row cannot be read ({rows.where(begin)})"
+                    found[begin] = f"the row is empty or cannot be read ({rows.where(begin)})"
                 else:
                     found[begin] = str(error)
         return found

@@ -335,7 +335,8 @@ class Task(Presents):
     def files(self, predictions: Sequence[Prediction], truth: Sequence[Any], examples: Examples) -> dict[str, str]:
         """The files that `bertkit eval --output-dir` writes: contents by file name."""
         pairs = enumerate(zip(predictions, truth, strict=True))
-        return {"predictions.jsonl": jsonl_text([self.evaluated_row(*pair, examples, row) for row, pair in pairs])}
+        rows = [{"row": examples.lines[row], **self.evaluated_row(*pair, examples, row)} for row, pair in pairs]
+        return {"predictions.jsonl": jsonl_text(rows)}
 
     def to_json(self) -> dict[str, Any]:
         """The fitted state as stored in run.json."""

@@ -59,8 +59,8 @@ def train_tokenizer(
         progress.note(f"ignored {plural(text.long_words, 'word')} of more than {LONGEST} characters, which become [UNK]")
     ids = trained.pieces(text.sample).values
     unknown = np.count_nonzero(ids == trained.vocab[SPECIAL_TOKENS["unk_token"]])
-    share = f"makes up {10_000 * unknown / len(ids):.1f} of every 10,000" if unknown else "is none of the"
-    progress.note(f"[UNK] {share} tokens in the text")
+    share = f"[UNK] makes up {10_000 * unknown / len(ids):.1f} of every 10,000 tokens" if unknown else "no token is [UNK]"
+    progress.note(f"{share} in the text")
     return trained
 
 

@@ -14,13 +14,14 @@ import torch
 import transformers
 
 from bertkit.config import filled
-from bertkit.metrics.classification import accuracy
+from bertkit.metrics.classification import accuracy, pearson
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import Pretrained, open_pretrained
 from bertkit.readers import Examples
+from bertkit.report import Finding
 from bertkit.runs.finetuning import baselines as module
 from bertkit.runs.finetuning import training
-from bertkit.runs.finetuning.baselines import fit_baselines, frozen_vectors
+from bertkit.runs.finetuning.baselines import Baselines, fit_baselines, frozen_vectors
 from bertkit.tasks import MultipleChoice, Prediction, QuestionAnswering, Task, TextClassification, TokenClassification
 from bertkit.tasks.baselines import (
     BAG_OF_WORDS,
@@ -81,6 +82,16 @@ def test_numbers_and_several_labels() -> None:
     found = values_of(task.baselines(train, train, None))
     assert [set(names) for names in found[BAG_OF_WORDS]] == [set(names) for names in sets]
     assert found[MAJORITY] == [["good"]] * len(TEXTS), "two of five"
+
+
+def test_a_baseline_without_a_score_is_not_compared() -> None:
+    """The mean has no correlation with anything; the words have one, and a model that guesses does no better."""
+    numbers = [4.0 if "good" in text else 1.0 for text in TEXTS]
+    task, train = fitted(TextClassification(regression=True, metrics=(pearson,)), text=TEXTS, label=numbers)
+    found = Baselines(task, "validation", train, task.baselines(train, train, None), {MEAN: 5, BAG_OF_WORDS: 5})
+    guessed = [Prediction(float(row % 2)) for row in range(len(TEXTS))]
+    (said,) = [part.what for part in found.compare(guessed).parts if isinstance(part, Finding)]
+    assert f"these baselines: {BAG_OF_WORDS}" in said
 
 
 def test_tags_and_choices() -> None:

@@ -170,7 +170,7 @@ def test_lines_of_a_language_model(run_bertkit, make_model_dir, tmp_path: Path) 
     assert (ran.code, "expected fail or skip" in ran.err) == (2, True)
     ran = run_bertkit("predict", model, "lines.txt", "--on-error", "skip")
     assert [json.loads(line)["id"] for line in ran.out.splitlines()] == [0, 2]
-    assert "skipped 1 row: the row cannot be read (lines.txt:2)" in ran.err
+    assert "skipped 1 row: the row is empty or cannot be read (lines.txt:2)" in ran.err
 
 
 def test_finetune_check_and_predict_say_what_they_leave_out(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:

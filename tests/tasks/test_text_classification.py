@@ -381,7 +381,7 @@ def test_probabilities_are_the_softmax_of_the_logits() -> None:
         ({}, ("a", "b"), [0, 2.2], "a", "b 90%", "a", {"label": "b", "gold": "a", "probability": pytest.approx(0.9, abs=1e-3)}),
         ({"multi_label": True}, ("a", "b"), [2.2, -9], ("b",), "a 90%", "b", {"labels": ["a"], "gold": ["b"]}),
         ({"multi_label": True}, ("a", "b"), [-9, -9], (), "none", "none", {"labels": [], "gold": []}),
-        ({"regression": True}, (), [1.25], 2.5, "1.25", "2.5", {"prediction": 1.25, "gold": 2.5, "probabilities": {}}),
+        ({"regression": True}, (), [1.25], 2.5, "1.25", "2.5", {"prediction": 1.25, "gold": 2.5}),
     ],
 )
 def test_a_prediction_for_people_and_files(
@@ -396,6 +396,7 @@ def test_a_prediction_for_people_and_files(
     assert task.format_truth(truth, rows, 0) == described == task.describe_targets(features, 0)[0][0]
     written = task.evaluated_row(found, truth, rows, 0)
     assert written | {"text": "one"} | row == written
+    assert ("probabilities" in written) == (not options.get("regression"))
 
 
 @pytest.mark.parametrize(
@@ -522,3 +523,19 @@ def test_class_weights_that_are_refused(weights: str) -> None:
     recipe = filled(TextClassification().overridden({"class_weights": weights}))
     with pytest.raises(UsageError):
         Task.fit(recipe, rows_in(text=["a", "b"], label=["x", "y"]))
+
+
+def test_what_a_comma_in_a_name_does_to_class_weights_is_hinted_at() -> None:
+    rows = rows_in(text=["a", "b"], label=["x, z", "y"])
+    with pytest.raises(UsageError) as error:
+        Task.fit(filled(TextClassification().overridden({"class_weights": "x, z=2"})), rows)
+    assert "--config" in str(error.value.hint)
+    task = Task.fit(filled(TextClassification().overridden({"class_weights": ["x, z=2"]})), rows)
+    assert task.output_weights == (2.0, 1.0)
+
+
+def test_a_text_inside_an_object_gets_a_hint() -> None:
+    rows = rows_in(text=["a", {"body": "b"}], label=["x", "y"])
+    with pytest.raises(DataError) as error:
+        TextClassification().standardize(rows, labelled=True)
+    assert "fields inside an object" in str(error.value.hint)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertkit import progress
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, plural
 from bertkit.files import write_json
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
 from bertkit.metrics.learning_curve import describe_curve
@@ -87,6 +87,6 @@ def report_learning_curve(found: Mapping[str, Any]) -> Report:
         what = f"doubling the rows is expected to change {found['metric']} by {gain}, if the curve continues"
     else:
         what = f"cannot estimate the gain from doubling the rows: {found['not_shown']}"
-    title = f"{found['metric']} on {found['rows']} rows of {found['split']}, mean of {found['seeds']} seeds"
+    title = f"{found['metric']} on {found['rows']} rows of {found['split']}, mean of {plural(found['seeds'], 'seed')}"
     table = Table(title, ["training rows", found["metric"], "95% interval"], [[str(size), *more] for size, *more in rows])
     return Report([table, Finding("note", what)], found)

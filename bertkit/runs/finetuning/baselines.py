@@ -85,7 +85,7 @@ class Baselines:
             rows.append([name, score, difference(own, score), progress.format_interval(bounds, "+.4f"), self.fitted_to[name]])
             if bounds is not None and max(sign * bound for bound in bounds) < 0:
                 worse.append(name)
-            elif bounds is None or min(sign * bound for bound in bounds) <= 0:
+            elif score is not None and (bounds is None or min(sign * bound for bound in bounds) <= 0):
                 not_better.append(name)
         columns = ["predictions", first, "this model minus baseline", "95% interval", "training rows"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {plural(len(truth), 'row')}", columns, rows)]

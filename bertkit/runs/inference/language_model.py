@@ -96,7 +96,9 @@ class LanguageModelPredictor(Predictor):
         if self.opening.get("on_error") != "skip":
             return {}
         texts = enumerate(rows.columns["text"])
-        return {row: f"the row cannot be read ({rows.where(row)})" for row, text in texts if not isinstance(text, str)}
+        return {
+            row: f"the row is empty or cannot be read ({rows.where(row)})" for row, text in texts if not isinstance(text, str)
+        }
 
     def standard(self, examples: Examples) -> Examples:
         if "text" not in examples.columns:

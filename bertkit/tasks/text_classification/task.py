@@ -296,10 +296,15 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
             found["certainty"] = self._target.certainty(prediction)
         return found | ({"probabilities": probabilities} if layout.probabilities else {})
 
+    @property
+    def kind(self) -> str:
+        return f"{self.family} with --regression" if self.recipe.regression else self.family
+
     def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:
         probabilities = self._target.probabilities(prediction)
         reference = list(truth) if isinstance(truth, tuple) else truth
-        return self.row(prediction, examples, row) | {"probabilities": probabilities, "gold": reference}
+        detail = {"probabilities": probabilities} if probabilities else {}
+        return self.row(prediction, examples, row) | detail | {"gold": reference}
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         return (", ".join(truth) or "none") if isinstance(truth, tuple) else f"{truth}"
