@@ -99,6 +99,11 @@ class ConfidentLearning:
         doubted = self._confident.any(axis=1) & (self.suggested != self.given)
         return doubted & (self.probabilities.max(axis=1) > self.probability_of(self.given) + _EQUAL)
 
+    @property
+    def hits(self) -> tuple[int, int]:
+        """How many given labels are the most probable ones, and how many would be by always taking the most frequent label."""
+        return int((self.probabilities.argmax(axis=1) == self.given).sum()), int(np.bincount(self.given).max())
+
     def probability_of(self, labels: NDArray[np.int64]) -> NDArray[np.float64]:
         """(D,) the probability of a label for each decision."""
         return np.take_along_axis(self.probabilities, labels[:, None], axis=1)[:, 0]

@@ -123,6 +123,7 @@ def test_a_case_worked_by_hand() -> None:
     assert found.are_errors.tolist() == [False, False, True, False, True]
     assert found.scores == pytest.approx([0.9, 0.8, 0.1, 0.7, 0.3])
     assert found.expected_errors == pytest.approx(3 * 1 / 3 + 2 * 1 / 2)
+    assert found.hits == (3, 3)
     judged = Judged.of(("x", "y"), [[name] for name in "xxxyy"], probabilities)
     ranked = Verdicts.of(judged, ConfidentLearning.of(judged)).ranked()
     assert ranked.rows.tolist() == [2, 4, 3, 1, 0]

@@ -83,6 +83,8 @@ def test_each_row_is_judged_by_the_fold_that_did_not_train_on_it(check, tmp_path
 
     found = read_found(tmp_path / "out")
     assert (found["rows"], found["labels"], found["folds"]) == (32, 32, 3)
+    assert found["accuracy"] == pytest.approx(np.mean(matrix[2:].argmax(axis=1) == given[2:]), abs=1e-4)
+    assert found["accuracy_of_most_frequent_label"] == 0.5
     assert found["rows_with_likely_errors"] == found["likely_errors"] == len(likely)
     pairs = Counter((row["given"], row["suggested"]) for row in ranked if int(row["likely_errors"]))
     assert {(pair["given"], pair["suggested"]): pair["count"] for pair in found["pairs"]} == pairs
@@ -90,6 +92,17 @@ def test_each_row_is_judged_by_the_fold_that_did_not_train_on_it(check, tmp_path
     shown = report_label_errors(found, tmp_path / "out", 4)
     assert [row[0] for row in shown.parts[-4].rows] == [row["row"] for row in found["worst"][:4]]
     assert f"{len(likely)} of 32 labels are likely errors" in ran.err
+
+
+@pytest.mark.parametrize(("accuracy", "doubted"), [(0.5, True), (0.55, True), (0.7, False), (None, False)])
+def test_a_list_of_models_that_have_hardly_learned_is_doubted(accuracy: float | None, doubted: bool, tmp_path: Path) -> None:
+    """Two standard errors of 100 labels, half of them the most frequent one, are 0.1. None: a file of 0.1.0."""
+    found = {"labels": 100, "rows": 100, "likely_errors": 0, "rows_with_likely_errors": 0, "expected_errors": 0, "pairs": []}
+    found["worst"] = [{"row": 2, "given": "a", "suggested": "", "score": 1.0, "likely_errors": 0}]
+    if accuracy is not None:
+        found |= {"accuracy": accuracy, "accuracy_of_most_frequent_label": 0.5}
+    warned = [part for part in report_label_errors(found, tmp_path, 5).parts if getattr(part, "severity", "") == "warning"]
+    assert len(warned) == doubted
 
 
 def test_a_killed_search_goes_on_and_a_repeated_one_trains_nothing(check, tmp_path: Path, monkeypatch) -> None:

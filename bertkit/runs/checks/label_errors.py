@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -129,9 +130,12 @@ def _ranked(folds: Sequence[JudgedFold]) -> tuple[list[dict[str, Any]], dict[str
     several = len(worst.rows) < len(ranked.rows)  # labels a row
     each = map(Verdicts._make, zip(*(values.tolist() for values in worst), strict=True))
     table = [{**_told(*rows[one.rows], one, several=several), "likely_errors": counts[one.rows]} for one in each]
+    hits, of_most_frequent = np.sum([each.hits for each in learned], axis=0) / len(errors)
     pairs = Counter(zip(ranked.given[errors], ranked.suggested[errors], strict=True)).most_common()
     return table, {
         "labels": len(errors),
+        "accuracy": round(float(hits), 4),
+        "accuracy_of_most_frequent_label": round(float(of_most_frequent), 4),
         "likely_errors": int(errors.sum()),
         "rows_with_likely_errors": sum(count > 0 for count in counts),
         "expected_errors": round(sum(each.expected_errors for each in learned), 1),
@@ -165,8 +169,12 @@ def report_label_errors(found: Mapping[str, Any], folder: Path, count: int) -> R
     what = f"{found['likely_errors']} of {plural(found['labels'], 'label')} are likely errors, in "
     what += f"{found['rows_with_likely_errors']} of {plural(found['rows'], 'row')}; "
     what += f"about {found['expected_errors']:g} are wrong according to the confident joint"
+    accuracy, least = (found.get(name, 1.0) for name in ("accuracy", "accuracy_of_most_frequent_label"))
+    weak = accuracy <= least + 2 * math.sqrt(least * (1 - least) / found["labels"])  # two standard errors
+    doubt = f"the models agree with {accuracy:.0%} of the labels, hardly more than by the most frequent label ({least:.0%})"
     return Report(
         [
+            *([Finding("warning", f"{doubt}: do not trust this list; train longer")] if weak and least < 1 else []),
             *([Table("likely errors", ["given", "suggested", "count"], pairs)] if pairs else []),
             Table("most suspicious rows", [*columns, "likely error"], worst),
             Finding("note", "score: from 0, the label is certainly wrong, to 1, certainly right"),
