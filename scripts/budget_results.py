@@ -209,7 +209,7 @@ def _described(values: Mapping[str, Any], minutes: float) -> dict[str, Any]:
     script = f"python scripts/budget_results.py --minutes {minutes:g} --seeds {seeds}"
     return {
         "name": NAME,
-        "command": [script, *(row["command"] for row in rows)],
+        "command": [script, *(row["command"] for row in rows if row["loss"])],
         **provenance(),
         "seeds": list(range(1, seeds + 1)),
         "model": {"name": "fresh weights, 4 layers of 256"},
