@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import chain
 
 from bertkit.errors import plural
 from bertkit.readers import Examples
@@ -26,26 +25,25 @@ def rows_by_text(recipe: Recipe, examples: Examples) -> dict[tuple[str, ...], li
 def leaks(recipe: Recipe, training: str, splits: Mapping[str, Examples]) -> Iterator[Finding]:
     """For each split, its rows whose texts the split `training` has too. splits: rows of `standardize`.
 
-    Memory grows with the largest other split, not with the training rows.
+    Memory grows with the other splits, not with the training rows.
     """
     if training not in splits:
         return
-    labels_in_training = recipe.labels_of(splits[training])
+    others = {split: rows_by_text(recipe, examples) for split, examples in splits.items() if split != training}
+    known: dict[str, dict[tuple[str, ...], set[tuple[str, ...]]]] = {split: defaultdict(set) for split in others}
+    for texts, labels in zip(recipe.texts_of(splits[training]), recipe.labels_of(splits[training]), strict=True):
+        text = tuple(map(alike, texts))
+        for split, rows in others.items():
+            if text in rows:
+                known[split][text].add(labels)
     for split, examples in splits.items():
-        if split == training:
+        if not known.get(split):
             continue
-        rows = rows_by_text(recipe, examples)
-        known: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)  # labels in training, by text
-        for row, texts in enumerate(recipe.texts_of(splits[training])):
-            if (text := tuple(map(alike, texts))) in rows:
-                known[text].add(labels_in_training[row])
-        leaked = sorted(chain.from_iterable(rows[text] for text in known))
-        if not leaked:
-            continue
-        labels = recipe.labels_of(examples)
-        relabelled = sum(1 for text, own in known.items() for row in rows[text] if labels[row] and labels[row] not in own)
+        rows, labels = others[split], recipe.labels_of(examples)
+        leaked = [(row, in_training) for text, in_training in known[split].items() for row in rows[text]]
+        relabelled = sum(1 for row, in_training in leaked if labels[row] and labels[row] not in in_training)
         what = f"{split}: {len(leaked)} of {plural(len(examples), 'row')} also in {training}"
         what += f", {relabelled} of them with another label" if relabelled else ""
         severity = "warning" if len(leaked) > LEAKED * len(examples) else "note"
-        places = tuple(examples.where(row) for row in leaked[:3])
+        places = tuple(examples.where(row) for row in sorted(row for row, _ in leaked)[:3])
         yield Finding(severity, what, places, "scores on them are too high; remove them from one of the two")

@@ -45,7 +45,7 @@ def worth(objective: float | None, scores: Mapping[str, float | None]) -> tuple[
     """
     split = next(iter(scores), "").rpartition("/")[0]
     terms = [value for name, value in scores.items() if name.startswith(f"{split}/") and name.endswith("loss")]
-    loss = math.inf if not terms or None in terms else math.fsum(filter(None, terms))
+    loss = math.fsum(math.inf if value is None else value for value in terms) if terms else math.inf
     return -math.inf if objective is None else objective, -loss
 
 

@@ -171,7 +171,7 @@ def report_label_errors(found: Mapping[str, Any], folder: Path, count: int) -> R
     what += f"about {found['expected_errors']:g} are wrong according to the confident joint"
     accuracy, least = (found.get(name, 1.0) for name in ("accuracy", "accuracy_of_most_frequent_label"))
     weak = accuracy <= least + 2 * math.sqrt(least * (1 - least) / found["labels"])  # two standard errors
-    doubt = f"the models agree with {accuracy:.0%} of the labels, hardly more than by the most frequent label ({least:.0%})"
+    doubt = f"the models agree with {accuracy:.0%} of the labels, hardly more than the most frequent label alone ({least:.0%})"
     return Report(
         [
             *([Finding("warning", f"{doubt}: do not trust this list; train longer")] if weak and least < 1 else []),

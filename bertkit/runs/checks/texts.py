@@ -1,4 +1,4 @@
-"""What `bertkit check` finds in texts: broken, repeated or leaked texts, and problems with their tokens."""
+"""What `bertkit check` finds in texts: broken or repeated texts, and problems with their tokens."""
 
 from __future__ import annotations
 
