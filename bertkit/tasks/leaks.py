@@ -31,11 +31,11 @@ def leaks(recipe: Recipe, training: str, splits: Mapping[str, Examples]) -> Iter
         return
     others = {split: rows_by_text(recipe, examples) for split, examples in splits.items() if split != training}
     known: dict[str, dict[tuple[str, ...], set[tuple[str, ...]]]] = {split: defaultdict(set) for split in others}
-    for texts, labels in zip(recipe.texts_of(splits[training]), recipe.labels_of(splits[training]), strict=True):
+    for texts, names in zip(recipe.texts_of(splits[training]), recipe.labels_of(splits[training]), strict=True):
         text = tuple(map(alike, texts))
         for split, rows in others.items():
             if text in rows:
-                known[split][text].add(labels)
+                known[split][text].add(names)
     for split, examples in splits.items():
         if not known.get(split):
             continue

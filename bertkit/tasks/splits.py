@@ -50,7 +50,11 @@ def read_splits(recipe: Recipe, splits: Iterable[str] | None = None, *, read: di
 
 def usable_rows(recipe: Recipe, training: Examples) -> Examples:
     """The rows, as read, that can be trained on: all of them unless --on-error skip leaves some out. Raises DataError."""
-    return replace(recipe, **recipe.find_columns(training).named).usable(training, labelled=True)
+    return _with_columns(recipe, training).usable(training, labelled=True)
+
+
+def _with_columns(recipe: Recipe, rows: Examples) -> Recipe:
+    return replace(recipe, **recipe.find_columns(rows).named)
 
 
 class _Source:
@@ -81,8 +85,9 @@ class _Source:
     def _split(self, rows: Examples, share: float | Fold | None) -> list[Examples]:
         if share is None:
             return [rows]
-        rows = usable_rows(self.recipe, rows)
-        text, labels = replace(self.recipe, **self.recipe.find_columns(rows).named).split_by(rows)
+        named = _with_columns(self.recipe, rows)
+        rows = named.usable(rows, labelled=True)
+        text, labels = named.split_by(rows)
         kept, held = split_examples(rows, share, seed=self.recipe.split_seed, labels=labels, text=text)
         return [kept, replace(held, remarks=held.remarks._replace(left_out=()))]  # `kept` reports them
 
