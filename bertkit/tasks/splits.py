@@ -89,7 +89,7 @@ class _Source:
         rows = named.usable(rows, labelled=True)
         text, labels = named.split_by(rows)
         kept, held = split_examples(rows, share, seed=self.recipe.split_seed, labels=labels, text=text)
-        return [kept, replace(held, remarks=held.remarks._replace(left_out=()))]  # `kept` reports them
+        return [kept, replace(held, remarks=Remarks())]  # those of the file are reported once, with `kept`
 
     def _read_whole(self, split: str) -> Examples:
         """A split that exists in the data itself."""

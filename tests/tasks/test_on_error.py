@@ -143,12 +143,13 @@ def test_no_word_is_cut_out_of_a_sentence(tmp_path: Path, name: str, content: by
 
 def test_rows_are_refused_before_some_are_held_out_and_told_once(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("text,label\n" + "".join(f"{'' if row % 2 else f'text {row}'},{'ab'[row % 4 // 2]}\n" for row in range(80)))
+    path.write_text("text;label\n" + "".join(f"{'' if row % 2 else f'text {row}'};{'ab'[row % 4 // 2]}\n" for row in range(80)))
     for more, sizes in (({}, (36, 4)), ({"max_train_samples": 30}, (30, 4))):
         recipe = TextClassification(train=str(path), validation="10%", on_error="skip", **more)
         parts = [load(recipe, split) for split in ("train", "validation")]
         assert tuple(map(len, parts)) == sizes
         assert [len(part.remarks.left_out) for part in parts] == [40, 0]
+        assert ["';' separates the columns" in str(part.remarks.notes) for part in parts] == [True, False]
 
 
 def test_what_is_no_text_is_said_once_with_what_helps(run_bertkit, tmp_path: Path) -> None:
