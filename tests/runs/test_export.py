@@ -193,14 +193,50 @@ def test_predict_py_takes_no_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
-    [('{"text": 5}', "line 2: text is 5; expected a string"), ('{"name": "a"}', "line 2: no column text, tokens or context")],
+    ("family", "line", "said"),
+    [
+        ("text-classification", '{"text": 5}', "line 2: text is 5; expected a string"),
+        ("text-classification", '{"name": "a"}', 'line 2: there is no text; expected a row such as {"text": "..."}'),
+        ("text-classification", '{"text": "a"', "line 2: Expecting ',' delimiter"),
+        ("pairs", "one text", 'line 2: there is no text_pair; expected a row such as {"text": "...", "text_pair": "..."}'),
+        ("token-classification", "a text", 'line 2: there is no tokens; expected a row such as {"tokens": ["..."]}'),
+        ("token-classification", '{"tokens": "a text"}', 'line 2: tokens is "a text"; expected a list of strings'),
+        ("question-answering", '{"question": "a"}', "line 2: there is no context"),
+        ("multiple-choice", '{"text": "a", "choices": ["b", 1]}', 'line 2: choices is ["b", 1]; expected a list of strings'),
+        ("multiple-choice", '{"text": "a", "choices": ["b"], "question": 3}', "line 2: question is 3; expected a string"),
+    ],
 )
-def test_predict_py_names_a_bad_line(line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_predict, "Model", lambda graph: SimpleNamespace(predict=lambda row: {"label": "no"}))
-    (tmp_path / "rows.txt").write_text(f"a text\n{line}\n", encoding="utf-8")
-    with pytest.raises(SystemExit, match=said):
+def test_predict_py_names_a_bad_line(
+    family: str, line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    good = {"text": "a", "text_pair": "b", "tokens": ["a"], "question": "a", "context": "b", "choices": ["c"]}
+    model = object.__new__(onnx_predict.Model)
+    model.columns = onnx_predict.COLUMNS.get(family, ("text", "text_pair"))
+    monkeypatch.setattr(model, "predict", lambda row: {"label": "no"}, raising=False)
+    monkeypatch.setattr(onnx_predict, "Model", lambda graph: model)
+    (tmp_path / "rows.txt").write_text(f"{json.dumps(good)}\n{line}\n", encoding="utf-8")
+    with pytest.raises(SystemExit) as error:
         onnx_predict.main([str(tmp_path / "rows.txt")])
+    assert said in str(error.value)
+    assert json.loads(capsys.readouterr().out) == {**good, "label": "no"}
+
+
+def test_predict_py_reads_a_pair_only_for_a_model_of_pairs(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
+    pair = jsonl(tmp_path / "pair.jsonl", [{"text": "the good film", "text_pair": "a bad book"}])
+    alone = jsonl(tmp_path / "alone.jsonl", [{"text": "the good film"}])
+    for family, reads_pairs in (("pairs-cls-mix", True), ("numbers", False)):
+        folder = tmp_path / family
+        folder.mkdir()
+        run = trained(CASES[family], folder, make_model_dir)
+        assert exported(run, "--output-dir", folder / "exported").code == 0
+        command = [sys.executable, folder / "exported" / "predict.py"]
+        ran = [subprocess.run([*command, file], capture_output=True, encoding="utf-8") for file in (pair, alone)]
+        assert [each.returncode for each in ran] == [0, int(reads_pairs)]
+        if reads_pairs:
+            assert "line 1: there is no text_pair" in ran[1].stderr
+        else:
+            one, other = (json.loads(each.stdout)["prediction"] for each in ran)
+            assert one == other
 
 
 # --- predict.py, part by part --------------------------------------------------------------------------------------------

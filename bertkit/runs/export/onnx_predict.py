@@ -3,11 +3,11 @@
     python predict.py rows.jsonl > predictions.jsonl
     echo "a text" | python predict.py --int8
 
-Each line is a row: a text, or a JSON object with the columns of the task: text and optionally text_pair; tokens, a list of
+Each line is a row: a text, or a JSON object with the columns of the task: text, for pairs also text_pair; tokens, a list of
 words; question and context; or text, choices (a list) and optionally question. In Python: Model().predict({"text": "a text"}).
 
-It predicts the same as `bertkit predict`, but does not read other file formats, does not split the words of a text at
-punctuation, gives only the best answer with its probability, and does not give entities as character spans.
+It predicts the same as `bertkit predict`, but does not read other file formats, does not split text into words, gives only the
+best answer with its probability, and does not give entities as character spans.
 """
 
 from __future__ import annotations
@@ -26,9 +26,18 @@ from tokenizers import Tokenizer
 
 Row = dict[str, Any]
 
+COLUMNS = {  # of a row, by family; a model of pairs also reads text_pair
+    "text-classification": ("text",),
+    "token-classification": ("tokens",),
+    "question-answering": ("question", "context"),
+    "multiple-choice": ("text", "choices"),
+    "fill-mask": ("text",),
+}
+LISTS = ("tokens", "choices")  # the columns that are lists of strings
+
 
 class Model:
-    """The model of a folder; graph: its file in onnx/."""
+    """The model of a folder; graph: its file in onnx/. columns: those that a row must have."""
 
     def __init__(self, folder: str | Path = Path(__file__).parent, graph: str = "model.onnx") -> None:
         def read(name: str) -> Any:
@@ -53,6 +62,19 @@ class Model:
             "multiple-choice": self.choose,
             "fill-mask": self.fill,
         }[self.how["family"]]
+        self.columns = (*COLUMNS[self.how["family"]], *(["text_pair"] if self.how.get("text_pair") else []))
+
+    def refuse(self, row: Row) -> None:
+        """Raise ValueError for a row without one of the columns, or with a value of another kind."""
+        for name in dict.fromkeys([*self.columns, "text_pair", "question"]):
+            value, is_list = row.get(name), name in LISTS
+            if value is None and name in self.columns:
+                form = json.dumps({each: ["..."] if each in LISTS else "..." for each in self.columns})
+                raise ValueError(f"there is no {name}; expected a row such as {form}")
+            texts = value if is_list and isinstance(value, list) else [value]
+            if value is not None and (is_list != isinstance(value, list) or not all(isinstance(text, str) for text in texts)):
+                expected = "a list of strings" if is_list else "a string"
+                raise ValueError(f"{name} is {json.dumps(value)}; expected {expected}")
 
     def pieces(self, text: str) -> list[int]:
         """The tokens of a text, without special ones."""
@@ -74,7 +96,8 @@ class Model:
 
     def classify(self, row: Row) -> Row:
         """Its label; the labels that reach their thresholds; or its number. Logits of windows are averaged."""
-        columns = [self.pieces(row[name]) for name in ("text", "text_pair") if row.get(name) is not None]
+        texts = ("text", "text_pair") if self.how.get("text") is None else self.columns  # other tools do not say which
+        columns = [self.pieces(row[name]) for name in texts if row.get(name) is not None]
         windows = cut(columns, self.how["max_length"] - len(columns) - 1, self.how["truncate"])
         logits = np.stack([self.run(window)[0][0] for window in windows]).mean(axis=0, dtype=np.float64)
         if self.kind == "regression":
@@ -101,7 +124,7 @@ class Model:
 
     def tag(self, row: Row) -> Row:
         """A tag for each word, and the intent if the model has one."""
-        words, room = row["tokens"] if "tokens" in row else row["text"].split(), self.how["max_length"] - 2
+        words, room = row["tokens"], self.how["max_length"] - 2
         pieces = [self.pieces(word)[:room] or [self.unk] for word in words]
         begins = np.cumsum([0, *map(len, pieces)]).tolist()
         scores: list[Any] = [np.zeros((0, len(self.labels)))]
@@ -239,12 +262,11 @@ def main(arguments: list[str]) -> None:
     model = Model(graph="model_quantized.onnx" if "--int8" in arguments else "model.onnx")
     with open(files[0], encoding="utf-8") if files else sys.stdin as lines:
         for number, line in enumerate(lines, start=1):
-            row = json.loads(line) if line.startswith("{") else {"text": line.rstrip("\n")}
-            if not row.keys() & {"text", "tokens", "context"}:
-                sys.exit(f"line {number}: no column text, tokens or context; found {', '.join(row)}")
-            for name in ("text", "text_pair", "question", "context"):
-                if not isinstance(row.get(name), str | None):
-                    sys.exit(f"line {number}: {name} is {json.dumps(row[name])}; expected a string")
+            try:
+                row = json.loads(line) if line.startswith("{") else {"text": line.rstrip("\n")}
+                model.refuse(row)
+            except ValueError as error:
+                sys.exit(f"error: line {number}: {error}")
             print(json.dumps(row | model.predict(row), ensure_ascii=False))
 
 
