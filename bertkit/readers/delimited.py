@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain, count, islice
 from typing import Any
 
@@ -56,7 +57,7 @@ def parse_delimited(
         columns=columns,
         keep_broken=keep_broken,
         broken=content.broken,
-        check_header=_check_separator if separator is None else None,
+        check_header=partial(_check_header, is_detected=separator is None, quoting=quoting),
         hint=lambda row, width: _ragged_hint(row, width, between, quoting),
     )
     yield from (replace(block, remarks=remarks + block.remarks) for block in blocks)
@@ -251,8 +252,15 @@ def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError
         position = end.end()
 
 
-def _check_separator(header: list[str], where: str) -> None:
-    """Raise DataError if the header is a single name that contains another separator."""
+def _check_header(header: list[str], where: str, *, is_detected: bool, quoting: bool) -> None:
+    """Raise DataError if the header's names are in quotes that the format does not have, or if it is a single name that
+    contains another separator than the detected one.
+    """
+    if not quoting and all(re.fullmatch('".*"', name.strip()) for name in header):
+        what = f"the names of the columns are in quotes: {_excerpt(', '.join(header))}"
+        raise DataError(what, where=where, hint="tab-separated files have no quotes: name the file .csv, or remove them")
+    if not is_detected:
+        return
     name = header[0].strip()
     other = max(_SEPARATORS, key=name.count)
     if len(header) == 1 and other in name:

@@ -581,15 +581,22 @@ def test_answers_that_are_not_at_their_start(run_bertkit, tiny_model_dir: Path, 
     assert (ran.code, f"({path}:1)" in ran.err.splitlines()[-2], (tmp_path / "run" / "run.json").exists()) == (3, True, False)
 
 
-@pytest.mark.parametrize(("name", "quoted"), [("rows.tsv", 60), ("rows.tsv", 20), ("rows.csv", 60)])
-def test_quotes_that_a_table_keeps(tmp_path: Path, name: str, quoted: int) -> None:
-    lines = [f'"text {row}"\tlabel{row % 2}' if row < quoted else f"text {row}\tlabel{row % 2}" for row in range(80)]
+@pytest.mark.parametrize(
+    ("name", "text", "quoted", "told"),
+    [
+        ("rows.tsv", "text", 60, True),
+        ("rows.tsv", "text", 20, False),
+        ("rows.tsv", 'a ""text""', 20, True),
+        ("rows.tsv", "a text", 0, False),
+        ("rows.csv", "text", 60, False),
+    ],
+)
+def test_quotes_that_a_table_keeps(tmp_path: Path, name: str, text: str, quoted: int, told: bool) -> None:
+    lines = [f'"{text} {row}"\tlabel{row % 2}' if row < quoted else f"text {row}\tlabel{row % 2}" for row in range(80)]
     path = tmp_path / name
     path.write_text("text\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
     found = [finding.what for finding in check(path).findings if "in quotes" in finding.what]
-    assert found == (
-        ["train: 60 rows with a text in quotes, which are read as part of it"] if (name[-3:], quoted) == ("tsv", 60) else []
-    )
+    assert found == ([f"train: {quoted} rows with a text in quotes, which are read as part of it"] if told else [])
 
 
 def test_spellings_of_labels_are_told_once(run_bertkit, tmp_path: Path) -> None:
@@ -758,7 +765,7 @@ def test_refused_data_is_shown_with_the_tokenizer(run_bertkit, tiny_model_dir: P
         ("a.csv", "pin,What now?\ncard,Is it late?\n", 3, "--columns label,text"),
         ("a.conll", "EU\nrejects\n\nGerman\ncall\n", 3, "the words have no tags (a.conll); to train, give each word its tag"),
         ("a.txt", "Once upon a time.\nIt ran.\n\nThe end.\n", 3, "the rows are lines of plain text, without labels"),
-        ("a.csv", "text,label\ngood,p\nbad,n\n", 0, "cannot compute baselines: cannot split 2 rows"),
+        ("a.csv", "text,label\ngood,p\nbad,n\n", 0, "warning: finetune needs rows to evaluate on: cannot split 2 rows"),
     ],
 )
 def test_data_of_another_form_is_called_what_it_is(

@@ -205,6 +205,22 @@ def test_other_data_replaces_the_runs_own(run: Path, tmp_path: Path) -> None:
         assert scores_of(run, **named, **{data: str(place)})[f"{split}/accuracy"] == 1.0
 
 
+def test_a_model_of_pairs_says_what_a_row_lacks(run_bertkit, make_model_dir, tmp_path: Path) -> None:
+    table = tmp_path / "rows.tsv"
+    table.write_text("kind\tsaid\tmeant\n" + "".join(f"{'ab'[n % 2]}\t{a}\t{b}\n" for n, (a, b) in enumerate(PAIRS)))
+    run = train(tmp_path / "run", make_model_dir("BertModel"), table, text="said", text_pair="meant", label="kind")
+    for name, lines in {"lines.txt": "one text\n", "other.tsv": "a\tb\nc\td\n"}.items():
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+        ran = run_bertkit("predict", run, tmp_path / name)
+        told = " ".join(ran.err.split())
+        assert (ran.code, "no columns 'said' and 'meant' for the two texts of a pair" in told) == (3, True), told
+        assert "--columns said,meant" in told
+    (tmp_path / "half.tsv").write_text("said\tmeant\na\tb\n\tb\na\t\n\t\n", encoding="utf-8")
+    ran = run_bertkit("predict", run, tmp_path / "half.tsv")
+    assert (ran.code, len(ran.out.splitlines())) == (0, 4), ran.err
+    assert "4 rows, 1 without text, 2 with one of two texts empty" in ran.err
+
+
 # --- what cannot be used ---------------------------------------------------------------------------------------------------
 
 

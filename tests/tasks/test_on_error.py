@@ -152,6 +152,16 @@ def test_rows_are_refused_before_some_are_held_out_and_told_once(tmp_path: Path)
         assert ["';' separates the columns" in str(part.remarks.notes) for part in parts] == [True, False]
 
 
+def test_a_label_that_is_no_number_is_not_called_missing(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\na\t1.5\nb\t3,5\nc\t\nd\t2.5\n", encoding="utf-8")
+    recipe = TextClassification(train=str(path), validation=str(path), on_error="skip", regression=True)
+    assert load(recipe).remarks.left_out == (
+        f"the label '3,5' is not a finite number ({path}:3)",
+        f"there is no label ({path}:4)",
+    )
+
+
 def test_what_is_no_text_is_said_once_with_what_helps(run_bertkit, tmp_path: Path) -> None:
     """A wrong encoding loses most rows of a file."""
     rows = "".join(f"für {row},{'ab'[row % 2]}\n" for row in range(40))

@@ -83,8 +83,8 @@ def _show_baselines(recipe: Recipe, checked: Checked) -> None:
     try:
         for to_beat in filter(None, (baselines_of_data(recipe, split) for split in scored)):
             show(to_beat.report())
-    except DataError as error:  # too few rows to hold some out, which finetune requires
-        progress.note(f"cannot compute baselines: {error}")
+    except DataError as error:  # too few rows to hold some out
+        progress.warn(f"finetune needs rows to evaluate on: {error}")
 
 
 def check_corpus(corpus: Path, overrides: dict[str, Any], examples: int, *, drawn: bool) -> dict[str, Any]:

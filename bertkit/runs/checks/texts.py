@@ -20,7 +20,7 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 
 _MUCH_UNKNOWN = 0.01  # share of the tokens
-_QUOTED = re.compile(r'"[^"]+"')
+_QUOTED = re.compile(r'"(?:[^"]|"")+"')
 _STEP = 8  # suggestions for --max-length are multiples of it
 _SUSPICIOUS = {
     "U+FFFD, the replacement of characters lost to a wrong encoding": re.compile("\ufffd"),
@@ -52,8 +52,12 @@ def check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Find
         if rows:
             severity = "note" if "HTML" in name else "warning"
             yield at_rows(severity, f"{split}: {plural(len(rows), 'row')} with {name}", rows, examples, "clean the text")
-    quoted = [row for row, texts in enumerate(recipe.texts_of(examples)) if any(map(_QUOTED.fullmatch, texts))]
-    if len(quoted) > len(examples) / 2 and re.search(r"\.(tsv|tab)(\.\w+)?$", examples.source):
+    if not re.search(r"\.(tsv|tab)(\.\w+)?$", examples.source):
+        return
+    in_quotes = {row: [*filter(_QUOTED.fullmatch, texts)] for row, texts in enumerate(recipe.texts_of(examples))}
+    quoted = [row for row, texts in in_quotes.items() if texts]
+    doubled = any('""' in text[1:-1] for row in quoted for text in in_quotes[row])  # as only tables with quotes write one
+    if doubled or len(quoted) > len(examples) / 2:
         what = f"{split}: {plural(len(quoted), 'row')} with a text in quotes, which are read as part of it"
         yield at_rows(
             "warning", what, quoted, examples, "tab-separated files have no quotes: remove them, or name the file .csv"

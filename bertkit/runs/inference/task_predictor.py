@@ -75,8 +75,10 @@ class TaskPredictor(Predictor):
         with self._encoding:
             features, counts = self.task.encode(examples, self.pretrained.tokenizer, labelled=False)
         check_segments(features, self.pretrained.config)
-        empty = sum(all(map(is_blank, texts)) for texts in self.task.recipe.texts_of(examples))
-        return Split(examples, features), (*counts, Count(empty, "{} without text"))
+        blank = [tuple(map(is_blank, texts)) for texts in self.task.recipe.texts_of(examples)]
+        half = sum(len(row) == 2 and any(row) for row in blank if not all(row))
+        empty = Count(sum(map(all, blank)), "{} without text"), Count(half, "{} with one of two texts empty")
+        return Split(examples, features), (*counts, *empty)
 
     def decode(self, split: Split, bar: Bar = NO_BAR) -> list[Prediction]:
         one, *others = predict_each(self._modules, split.features, self.micro_batch_tokens, self.processes, bar=bar)

@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, MEASURE, USE, option
-from bertkit.errors import DataError, UsageError, flag_of, plural
+from bertkit.errors import DataError, UsageError, flag_of, listed, plural
 from bertkit.metrics.classification import (
     OF_NUMBERS,
     OF_SEVERAL_LABELS,
@@ -177,8 +177,10 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         kept = [row for row in range(len(rows)) if row not in found]
         if labelled and kept and self.on_error == "skip":
             labels = self._standardize(rows.select(kept), labelled=True).columns["label"]
-            bare = [row for row, label in zip(kept, labels, strict=True) if not self._is_label(label)]
-            found |= {row: f"there is no label ({rows.where(row)})" for row in bare}
+            for row, label in zip(kept, labels, strict=True):
+                if not self._is_label(label):
+                    why = "there is no label" if is_missing(label) else f"the label {label!r} is not a finite number"
+                    found[row] = f"{why} ({rows.where(row)})"
         return dict(sorted(found.items()))
 
     def _is_label(self, value: Any) -> bool:
@@ -206,6 +208,12 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         """Raise DataError if a text has no column."""
         if not rows.columns:
             raise DataError("the rows have no columns", where=rows.source)
+        if self.text is not None and self.text_pair is not None and columns.keys().isdisjoint(TEXTS):
+            what = f"no columns {self.text!r} and {self.text_pair!r} for the two texts of a pair"
+            hint = "name them: --text NAME --text-pair NAME"
+            if "," not in self.text + self.text_pair:
+                hint += f"; if the file has no header: --columns {self.text},{self.text_pair}"
+            raise DataError(f"{what}; columns: {listed([*rows.columns], 12)}", where=rows.source, hint=hint)
         for role in TEXTS:
             if role not in columns and (role == "text" or self.text_pair is not None):
                 name = getattr(self, role)
@@ -221,6 +229,9 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     def _require_label(self, rows: Examples, columns: dict[str, str]) -> None:
         """Raise DataError if the label has no column."""
         if "label" in columns:
+            if columns["label"] in (columns.get(role) for role in TEXTS):
+                what = f"column {columns['label']!r} is named as the text and as the label"
+                raise DataError(what, where=rows.source, hint="name two columns: --text NAME --label NAME")
             return
         if self.label is None:
             what = f"it is not clear which column is the label; columns: {', '.join(rows.columns)}"
