@@ -48,7 +48,7 @@ def choose_settings(
         return {}
     named = replace(recipe, **recipe.find_columns(rows).named)
     examples = named.standardize(rows, labelled=True)
-    labels = set() if getattr(recipe, "regression", False) else {name for names in named.labels_of(examples) for name in names}
+    labels = set() if recipe.predicts_numbers else {name for names in named.labels_of(examples) for name in names}
     model = pretrained.config
     size = model.num_hidden_layers * model.hidden_size
     of_labels = f"{plural(len(labels), 'label')}, " if len(labels) > 1 else ""

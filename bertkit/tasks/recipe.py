@@ -330,6 +330,11 @@ class Recipe(ABC):
     def texts_of(self, examples: Examples) -> Iterable[tuple[str, ...]]:
         """All texts of each row of `standardize`; rows with the same texts count as equal."""
 
+    @property
+    def predicts_numbers(self) -> bool:
+        """Whether it predicts numbers, which are closer or farther but never exactly right."""
+        return False
+
     def num_learned(self, examples: Examples) -> int:
         """How many labelled rows of `standardize` have something to learn."""
         return len(examples)

@@ -442,8 +442,10 @@ def test_an_estimated_epoch_is_said_and_its_steps_stay(
     assert pretrain("run", eval_steps=20)["total_steps"] == math.ceil(100 / 16)
 
 
-def test_an_error_of_the_reader_ends_the_run_which_resumes(pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = {"max_steps": 8, "eval_steps": 8, "save_steps": 2}
+def test_an_error_of_the_reader_ends_the_run_which_resumes(
+    pretrain, make_model_dir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {"max_steps": 8, "eval_steps": 8, "save_steps": 2, "model": make_model_dir("BertModel")}
     pretrain("whole", **more)
     made = pretraining.micro_batches
 
@@ -458,7 +460,9 @@ def test_an_error_of_the_reader_ends_the_run_which_resumes(pretrain, tmp_path: P
             pretrain("again", **more)
     assert error.value.where == "train-00000"
     assert sorted(path.name for path in (tmp_path / "again").glob("checkpoint-*")) == ["checkpoint-4"]
+    assert "fresh weights (seed" in capsys.readouterr().err
     pretrain("again", **more)
+    assert "fresh weights" not in capsys.readouterr().err, "those of the checkpoint replace them"
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
 
 

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 import trained
+from html_pages import assert_inert
 from scipy import stats
 
 import bertkit
 from bertkit.errors import ModelError, UsageError
 from bertkit.files import lock, relative
+from bertkit.progress import format_interval
 from bertkit.runs.finetuning.series import describe_runs
+from bertkit.runs.reporting.compare import compare
 from bertkit.runs.reporting.report import write_report
 from bertkit.runs.series import SEEDS, runs_to_use, summarize
 from bertkit.training import loop as training
@@ -117,7 +120,21 @@ def test_a_report_says_which_seed_it_shows(whole: Path, tmp_path: Path) -> None:
     write_report([str(whole)], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     median = Path(*runs_to_use(str(whole), ensemble=False)).name
-    assert f"{relative(whole)} has several runs; this page shows the median one, {median}; bertkit compare takes all" in page
+    assert f"{relative(whole)} has several runs; this page shows the median one, {median}</" in page
+
+
+def test_a_report_compares_all_seeds_as_compare_does(train, whole: Path, tmp_path: Path) -> None:
+    other = train(tmp_path / "other", 2, learning_rate=1e-2, baselines=True)
+    write_report([str(whole), str(other)], tmp_path / "both.html")
+    page = assert_inert((tmp_path / "both.html").read_text(encoding="utf-8"))
+    found = compare([str(whole), str(other)])["differences"]
+    shown = {row[1]: row[3] for row in page.tables["paired bootstrap over rows and one run of each side"][1:]}
+    assert shown == {row["score"]: format_interval(row["interval"], "+.4f") for row in found}
+    assert len(found) > 0
+    baselines = {read(other / f"seed-{seed}" / "run.json").get("baselines") is not None for seed in (1, 2)}
+    assert baselines == {True, False}
+    (scores,) = [table for title, table in page.tables.items() if title.endswith("compared") and table[1][0] == relative(other)]
+    assert [row[0] for row in scores[2:]] == [*read(other / "seed-1" / "run.json")["baselines"]]
 
 
 def test_a_stopped_overwrite_leaves_no_run_with_other_settings(train, several: Path, monkeypatch) -> None:

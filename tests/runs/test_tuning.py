@@ -443,6 +443,8 @@ def test_the_trial_of_a_killed_process_is_tried_again(place: Path, start, tune) 
     assert ("trial 0 (1 of this process)" in ran.err, "resuming from out/trial-0/checkpoint-" in ran.err) == (True, True), (
         ran.err
     )
+    resumed, others = ran.err.split("trial 1 (", 1)
+    assert ("fresh weights" in resumed, "fresh weights" in others) == (False, True)
     assert [len(trial["evaluations"]) for trial in trials()] == [4] * 6
     assert read("out/trial-0/run.json")["status"] == "finished"
 

@@ -50,7 +50,7 @@ class JudgedFold(NamedTuple):
 
 def refuse_classless(recipe: Recipe) -> None:
     """Raise UsageError for labels that are not classes. recipe: resolved."""
-    if not recipe.has_classes or getattr(recipe, "regression", False):
+    if not recipe.has_classes or recipe.predicts_numbers:
         what = "label errors can be found only in classes, several labels per text, and tags"
         hint = "leave out --label-errors: check shows what else is wrong with these rows"
         raise UsageError(f"{what}; this recipe is {recipe.family}{' with --regression' * recipe.has_classes}", hint=hint)

@@ -137,7 +137,7 @@ def _settled(recipe: Recipe, training: Examples | None, pretrained: Pretrained |
 def _counted(recipe: Recipe, splits: Mapping[str, Examples]) -> tuple[dict[str, Counter[str]], dict[str, dict[str, float]]]:
     """The counts of each split's labels, and the statistics of its numbers if the task is regression."""
     names_of = {split: [*chain.from_iterable(recipe.labels_of(examples))] for split, examples in splits.items()}
-    if isinstance(recipe, TextClassification) and recipe.regression:
+    if recipe.predicts_numbers:
         return {split: Counter() for split in splits}, {split: _statistics(names) for split, names in names_of.items()}
     return {split: Counter(names) for split, names in names_of.items()}, {}
 

@@ -104,7 +104,8 @@ def finetune(
         shown = splits[recipe.train_split]
         show(preview(task, shown.examples, shown.features, pretrained.tokenizer, count=num_examples))
     examples = {name: split.examples for name, split in splits.items()} if baselines else {}
-    training = prepare_training(task, splits, pretrained, accelerator, recorded=before.get("dtype"))
+    resuming = run is not None and run.is_resumed
+    training = prepare_training(task, splits, pretrained, accelerator, recorded=before.get("dtype"), resuming=resuming)
     del splits  # to free memory: the training has its own copy
     if run is None:
         if (to_beat := baselines_of(training, examples)) is not None:
@@ -183,7 +184,7 @@ def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
             labels_of = (recipe.split_by(part)[1] or [()] * len(part) for part in (training, held_out))
             why = why_another_share(requested, *labels_of)
             progress.warn(f"held out: {len(held_out) / total:.0%} of the rows instead of {requested:.0%}, because {why}")
-    if getattr(recipe, "regression", False):
+    if recipe.predicts_numbers:
         return
     labels, held_out_labels = (
         {name for names in recipe.labels_of(recipe.standardize(part, labelled=True)) for name in names}

@@ -75,11 +75,19 @@ def total_steps(config: TrainConfig, sampler: Sampler) -> int:
 
 
 def prepare_training(
-    task: Task, splits: dict[str, Split], pretrained: Pretrained, accelerator: Accelerator, *, recorded: str | None
+    task: Task,
+    splits: dict[str, Split],
+    pretrained: Pretrained,
+    accelerator: Accelerator,
+    *,
+    recorded: str | None,
+    resuming: bool,
 ) -> Training:
-    """Build the model and its batches, and print notes about the training. recorded: the dtype of the run to resume."""
+    """Build the model and its batches, and print notes about the training. recorded: the dtype of the run to resume. resuming:
+    whether the weights of a checkpoint will replace the model's.
+    """
     config, model_config = task.recipe.training, task.configure(pretrained.config)
-    module = _build(task, model_config, pretrained)
+    module = _build(task, model_config, pretrained, resuming=resuming)
     num_parameters = sum(p.numel() for p in module.parameters())
     vocabulary = UsedVocabulary([split.features for split in splits.values()], module, config)
     held_out = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
@@ -205,12 +213,13 @@ def train_into(
     return values
 
 
-def _build(task: Task, model_config: BertConfig, pretrained: Pretrained) -> nn.Module:
+def _build(task: Task, model_config: BertConfig, pretrained: Pretrained, *, resuming: bool) -> nn.Module:
     """The module with the model's weights, and fresh ones where the model has none or they are reinitialized."""
     config = task.recipe.training
     module = task.build(model_config)
     initialize(module, model_config, seed=config.seed)
-    if fresh := load_weights(module, pretrained.folder, fresh_head=task.fresh_head):
+    fresh = load_weights(module, pretrained.folder, fresh_head=task.fresh_head)
+    if fresh and not resuming:
         progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
     reinitialize(module, model_config, config)
     return module

@@ -95,7 +95,8 @@ def pretrain(
         continue_with[0].check_tokenizer(tokenizer, str(corpora[0].folder))
         corpora = continue_with
     objective = OBJECTIVES[config.objective]
-    module, model_config, started_from = build_model(config, objective, corpora[0], tokenizer, model, architecture)
+    how: dict[str, Any] = {"model": model, "architecture": architecture, "resuming": run is not None and run.is_resumed}
+    module, model_config, started_from = build_model(config, objective, corpora[0], tokenizer, **how)
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
     check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")

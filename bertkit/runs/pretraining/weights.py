@@ -53,10 +53,14 @@ def build_model(
     objective: Objective,
     corpus: Corpus,
     tokenizer: Tokenizer,
+    *,
     model: str | None,
     architecture: BertConfig | None,
+    resuming: bool,
 ) -> tuple[nn.Module, BertConfig, dict[str, Any]]:
-    """The module with its weights, its configuration, and the "model" entry of run.json."""
+    """The module with its weights, its configuration, and the "model" entry of run.json. resuming: whether the weights of a
+    checkpoint will replace these.
+    """
     if model is not None and config.optimizer == "muon":
         what = "--optimizer muon is for fresh weights, not for --model"
         raise UsageError(what, hint="add --optimizer adamw, also where --preset sets muon")
@@ -81,7 +85,8 @@ def build_model(
     module = objective.head(model_config)
     initialize(module, model_config, seed=config.seed)
     if pretrained is not None:
-        if fresh := load_weights(module, pretrained.folder):
+        fresh = load_weights(module, pretrained.folder)
+        if fresh and not resuming:
             progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
         reinitialize(module, model_config, config)
     freeze(module, config)

@@ -26,7 +26,7 @@ from bertkit.runs.reporting.pretraining_report import describe_pretraining
 from bertkit.runs.reporting.reported_run import ReportedRun, shown
 from bertkit.runs.reporting.task_report import describe_tasks
 from bertkit.runs.run_file import require_run
-from bertkit.runs.series import runs_to_use
+from bertkit.runs.series import SEEDS, runs_to_use
 from bertkit.runs.tuning.study import TUNING_FILE, report_tuning
 
 
@@ -95,8 +95,13 @@ def _relative_paths(names: Sequence[str], runs: Sequence[ReportedRun]) -> dict[s
 
 
 def _open(names: Sequence[str]) -> list[ReportedRun]:
-    runs = [ReportedRun(name, Path(*runs_to_use(name, ensemble=False)), {}) for name in dict.fromkeys(names)]
-    runs = [run._replace(values=require_run(run.folder)) for run in runs]
+    runs = []
+    for name in dict.fromkeys(names):
+        folder = Path(*runs_to_use(name, ensemble=False))
+        values = require_run(folder)
+        if (seeds := SEEDS.runs_in(Path(name))) and not values.get("baselines"):  # the first has those of all
+            values["baselines"] = require_run(seeds[0]).get("baselines")
+        runs.append(ReportedRun(name, folder, values))
     if len({run.family for run in runs}) > 1:
         what = f"the runs are of different tasks: {', '.join(f'{run.name} is {run.family}' for run in runs)}"
         raise UsageError(what, hint="write a report of each")

@@ -24,7 +24,9 @@ Slices = dict[tuple[str, str], NDArray[np.int64]]  # (what the rows are sliced b
 
 
 def describe_slices(found: Evaluated, split: str) -> Table:
-    """The first score of each slice and, if different, the share of its rows that are right, with 95% intervals."""
+    """The first score of each slice and the share of its rows that are right, unless these are equal or the predictions are
+    numbers; with 95% intervals.
+    """
     predicted = found.of(split)
     score, right = predicted.scorer(), predicted.errors() == 0
     first = next(iter(score(np.arange(len(right)))))
@@ -40,7 +42,7 @@ def describe_slices(found: Evaluated, split: str) -> Table:
         cells = [[value, progress.format_interval(bounds[key])] for key, value in own.items()]
         table.append([by, name, len(rows), *chain(*cells)])
     columns = ["by", "slice", "rows", first, "95% interval", "rows correct", "95% interval"]
-    if all(row[3] == row[5] for row in table):  # the score is the share of rows that are right
+    if found.scored.task.recipe.predicts_numbers or all(row[3] == row[5] for row in table):
         columns, table = columns[:5], [row[:5] for row in table]
     return Table("slices", columns, table)
 

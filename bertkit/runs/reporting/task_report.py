@@ -18,7 +18,7 @@ from bertkit.runs.checks.target import open_data
 from bertkit.runs.inference.explanation import Explanation
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.scores import Evaluated, Predicted, evaluate_target, report_scores
-from bertkit.runs.reporting.compare import Side, compare_sides, refuse_other_rows, report_comparison
+from bertkit.runs.reporting.compare import Side, compare, compare_sides, refuse_other_rows, report_comparison
 from bertkit.runs.reporting.reported_run import ReportedRun, draw_curves, shown
 from bertkit.runs.reporting.slices import describe_slices
 from bertkit.runs.target import open_target
@@ -50,8 +50,8 @@ def describe_tasks(runs: Sequence[ReportedRun], rows: int, recipe_name: str | No
     details: list[Section] = []
     for run in runs:
         if run.folder != Path(run.name):
-            what = f"{run.name} has several runs; this page shows the median one, {run.folder.name}; bertkit compare takes all"
-            scores.append(Finding("note", what))
+            what = f"{run.name} has several runs; this page shows the median one, {run.folder.name}"
+            scores.append(Finding("note", what + ("; the comparison takes all" if len(runs) > 1 else "")))
     for result in results:
         summary, parts_of = _scores(result)
         scores += summary
@@ -64,7 +64,7 @@ def describe_tasks(runs: Sequence[ReportedRun], rows: int, recipe_name: str | No
                 "worst errors": _worst_entries(predicted, result.found.predictor, rows),
             }
             details += [Section(f"{before}{split}: {title}", own) for title, own in named.items() if own]
-    compared = [Section(f"Runs compared with {runs[0].name}", _compare(results, rows))] if len(runs) > 1 else []
+    compared = [Section(f"Runs compared with {runs[0].name}", _compare(results, rows, recipe_name))] if len(runs) > 1 else []
     first_of: dict[str, Result] = {}  # of the runs with the same data
     for result in results:
         first_of.setdefault(json.dumps(result.run.values["data"]), result)
@@ -127,14 +127,21 @@ def _pushed(texts: Mapping[str, list[Piece]], explanation: Explanation) -> dict[
     return found | {f"words for {explanation.label or 'the number'}": [Piece(told)]}
 
 
-def _compare(results: Sequence[Result], count: int) -> list[Table | Finding | Entry]:
-    """The comparison on the first split, and the rows that only the first run, or only another run, gets wrong."""
+def _compare(results: Sequence[Result], count: int, recipe_name: str | None) -> list[Table | Finding | Entry]:
+    """The comparison on the first split; and the rows that only the first run, or only another run, gets wrong, unless the
+    predictions are numbers.
+    """
     split = next(iter(results[0].found.splits))
     predicted = {result.run.name: result.found.of(split) for result in results}
-    sides = [Side(run.name, run.values, [predicted[run.name].scorer()]) for run, _ in results]
     examples = predicted[results[0].run.name].examples
-    comparison = compare_sides(sides, examples, split)
+    if all(run.folder == Path(run.name) for run, _ in results):
+        sides = [Side(run.name, run.values, [predicted[run.name].scorer()]) for run, _ in results]
+        comparison = compare_sides(sides, examples, split)
+    else:
+        comparison = compare([*predicted], split=split, recipe_name=recipe_name)
     parts = shown(report_comparison(comparison))
+    if results[0].found.scored.task.recipe.predicts_numbers:
+        return [*parts]
     wrong = {name: own.errors() > 0 for name, own in predicted.items()}
     counts, entries = [], []
     first, *others = predicted

@@ -265,6 +265,10 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return marked_sets(rows, self._marks), self._marks
         return None, None
 
+    @property
+    def predicts_numbers(self) -> bool:
+        return self.regression
+
     def texts_of(self, examples: Examples) -> Iterable[tuple[str, ...]]:
         return zip(*(examples.columns[name] for name in TEXTS if name in examples.columns), strict=True)
 
