@@ -128,6 +128,7 @@ def extend(
     ]
     progress.table(str(output_dir), ["on this text", "before", "after"], rows)
     if len(words) < add:
-        progress.warn(f"only {plural(len(words), 'word')} to add, found {min_frequency} times or more; --add is {add}")
+        few = f"no others occur {min_frequency} times or more (--min-frequency)"
+        progress.note(f"added {plural(len(words), 'word')} instead of {add}, because {few}")
     progress.note(f"added {listed(words, 8)}")
     progress.note(f"next: bertkit corpus build TEXT... --tokenizer {output_dir} --output-dir ...")

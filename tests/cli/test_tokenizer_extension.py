@@ -39,7 +39,9 @@ def test_the_most_frequent_words_that_are_split_follow_the_tokens_that_were_ther
     assert (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").splitlines() == [*VOCABULARY, *NEW]
     assert Tokenizer.load(tmp_path / "out").vocab == {token: number for number, token in enumerate([*VOCABULARY, *NEW])}
     assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == len(VOCABULARY) + len(NEW)
-    assert "only 6 words to add, found 3 times or more; --add is 1000" in " ".join(ran.err.split())
+    assert "added 6 words instead of 1000, because no others occur 3 times or more (--min-frequency)" in " ".join(
+        ran.err.split()
+    )
     once = extend(model, "--min-frequency", "3", "--add", "2", "--overwrite")
     assert once.code == 0
     assert (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").splitlines() == [*VOCABULARY, *NEW[:2]]

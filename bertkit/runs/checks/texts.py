@@ -74,7 +74,8 @@ def duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Findi
             (repeats if len({labels[row] for row in rows}) == 1 else contradictions).append(rows)
     if contradictions:
         what = f"{split}: {plural(len(contradictions), 'text')} with different labels"
-        yield at_rows("warning", what, [*chain.from_iterable(contradictions)], examples, "choose one label for each")
+        one = "value" if recipe.predicts_numbers else "label"
+        yield at_rows("warning", what, [*chain.from_iterable(contradictions)], examples, f"choose one {one} for each")
     if repeats:
         what = f"{split}: {plural(sum(len(rows) - 1 for rows in repeats), 'duplicate row')}"
         yield at_rows("note", what, [*chain.from_iterable(repeats)], examples, "remove duplicates that are not intended")

@@ -191,4 +191,5 @@ def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
         for part in (training, held_out)
     )
     if missing := sorted(labels - held_out_labels):
-        progress.note(f"held out: no row has {listed([*map(quoted, missing)], 12)}: the scores do not cover them")
+        what = f"the label {quoted(missing[0])}" if len(missing) == 1 else f"the labels {listed([*map(quoted, missing)], 12)}"
+        progress.note(f"held out: no row has {what}; the scores do not cover {'it' if len(missing) == 1 else 'them'}")

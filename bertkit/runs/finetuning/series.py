@@ -13,7 +13,7 @@ from typing import Any
 
 from bertkit import progress
 from bertkit.config import filled
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, plural
 from bertkit.files import MOVED_ASIDE, OutputFolder, write_json
 from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import refuse_int8
@@ -204,13 +204,14 @@ def report_series(series: Series, summary: Mapping[str, Any], folder: Path, publ
         for name, score in summary["scores"].items()
     ]
     count = len(summary[series.nouns])
-    parts: list[Table | Finding] = [Table(f"{folder}: {count} {series.nouns}", columns, rows)]
+    parts: list[Table | Finding] = [Table(f"{folder}: {plural(count, series.noun)}", columns, rows)]
     if to_beat := summary["baselines"]:
         first, score = next(iter(summary["scores"].items()))
         compared = [["the runs", score["mean"]], *map(list, to_beat.items())]
         parts.append(Table(f"baselines to beat: {first}", ["predictions", "mean"], compared))
     if constant := summary["constant"]:
         which = ", ".join(map(str, constant))
-        what = f"{len(constant)} of {count} runs predict the same for every row: {series.noun} {which}"
+        predict = "predicts" if len(constant) == 1 else "predict"
+        what = f"{len(constant)} of {plural(count, 'run')} {predict} the same for every row: {series.noun} {which}"
         parts.append(Finding("warning", what))
     return Report(parts, summary)

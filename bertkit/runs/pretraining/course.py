@@ -30,12 +30,12 @@ class Course:
     def __post_init__(self) -> None:
         if self.config.average_ratio and not round(self.config.average_ratio * self.steps):
             what = f"--average-ratio is {self.config.average_ratio:g}, less than one of {plural(self.steps, 'step')}"
-            raise UsageError(what, hint="train more steps, or raise it")
+            raise UsageError(what, hint="train for more steps, or raise it")
         ends = [*self.begins[1:], self.steps]
         for (length, _), begin, end in zip(self.config.lengths(), self.begins, ends, strict=True):
             if begin == end:
                 what = f"--phases leaves no step for sequences of {length} tokens; there are {plural(self.steps, 'step')}"
-                raise UsageError(what, hint="train more steps, or raise the share")
+                raise UsageError(what, hint="train for more steps, or raise the share")
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> Course:

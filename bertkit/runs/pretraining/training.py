@@ -124,4 +124,4 @@ def train_into(run: RunFolder, training: Training, values: dict[str, Any], since
 def _warn_of_loss(loss: float | None, to_beat: float | None) -> None:
     if to_beat is not None and loss is not None and loss >= to_beat:
         what = f"the model predicts no better than token frequencies: its loss is {loss:.2f}, theirs {to_beat:.2f}"
-        progress.warn(f"{what}; train more steps: --max-steps or --num-epochs, or a smaller --batch-size")
+        progress.warn(f"{what}; train for more steps: --max-steps or --num-epochs, or a smaller --batch-size")

@@ -268,13 +268,14 @@ def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
         for trial in summary.get("trials", ())
     ]
     parts: list[Table | Finding] = [Table(f"{folder}: trials", ["trial", *names, score, "state", "seconds"], rows)]
-    if mattered := summary.get("mattered"):
+    mattered = summary.get("mattered")
+    if mattered and (len(names) > 1 or mattered[0]["means"]):  # the only setting has the whole share
         told = [
             [each["setting"], each["importance"], ", ".join(f"{value}: {mean:.4f}" for value, mean in each["means"].items())]
             for each in mattered
         ]
         parts.append(Table("importance of settings", ["setting", "share of the variance", f"mean {score} by value"], told))
-    elif mattered is not None:
+    elif mattered == []:
         parts.append(Finding("note", "cannot tell which settings matter: no two complete trials have different scores"))
     if winner and gap:
         split = score.rpartition("/")[0]
