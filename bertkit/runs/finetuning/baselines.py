@@ -93,9 +93,9 @@ class Baselines:
         hint = self._advice(own)
         for severity, how, names in told:
             if names:
-                parts.append(
-                    Finding(severity, f"{self.split}: the model is {how} these baselines: {', '.join(names)}", (), hint)
-                )
+                what = f"{self.split}: the model is {how} these baselines: {', '.join(names)}"
+                parts.append(Finding(severity, what, (), hint))
+                hint = None  # once is enough
         return Report(parts)
 
     def _advice(self, score: float | None) -> str | None:
