@@ -127,8 +127,8 @@ def extend(
         ["[UNK] per 10,000 pieces", *(10_000 * fit.unknown for fit in fits)],
     ]
     progress.table(str(output_dir), ["on this text", "before", "after"], rows)
+    progress.note(f"added {plural(len(words), 'word')}: {listed(words, 8)}")
     if len(words) < add:
-        few = f"no others occur {min_frequency} times or more (--min-frequency)"
-        progress.note(f"added {plural(len(words), 'word')} instead of {add}, because {few}")
-    progress.note(f"added {listed(words, 8)}")
+        least = f"at least {plural(min_frequency, 'time')} (--min-frequency)"
+        progress.note(f"these are fewer than --add {add}: no other word that the model splits occurs {least}")
     progress.note(f"next: bertkit corpus build TEXT... --tokenizer {output_dir} --output-dir ...")

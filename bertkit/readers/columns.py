@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
@@ -72,9 +72,7 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
     names = list(examples.columns)
     if name in names:
         return name
-    near = next((known for known in names if _plain(known) == _plain(name)), None)
-    near = near or next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.6)), None)
-    if near:
+    if near := similar_name(name, names):
         hint = f"did you mean {near}? rename it, or set it with {option} {near}"
     elif any(map(_looks_like_data, names)):
         asked = "label,text" if len(names) == 2 else f"A,B,... with {len(names)} names"
@@ -83,6 +81,12 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
         hint = f"name the column: {option} NAME"
     shown = ", ".join(_excerpt(known) for known in names[:12]) + (", ..." if len(names) > 12 else "")
     raise DataError(f"no column {name!r}; columns: {shown}", where=examples.source, hint=hint)
+
+
+def similar_name(name: str, names: Sequence[str]) -> str | None:
+    """The name that is probably meant, or None."""
+    same = next((known for known in names if _plain(known) == _plain(name)), None)
+    return same or next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.6)), None)
 
 
 def _plain(name: str) -> str:

@@ -82,7 +82,7 @@ def split_examples(
         _hold_out(sizes.tolist(), group_labels, held_out) if isinstance(held_out, float) else _hold_fold(group_labels, held_out)
     )
     if not any(held):
-        what = f"cannot split {len(examples)} rows: each text is the only one with one of its labels"
+        what = f"cannot split {len(examples)} rows: each text has a label that no other text has"
         raise DataError(
             what, where=examples.source, hint="is this the label column? if so, give a separate file for evaluation"
         )

@@ -94,10 +94,6 @@ class RunFolder:
         _refuse_stateless(resume_from)
         return cls(output, resume_from, values)
 
-    @property
-    def is_resumed(self) -> bool:
-        return self.resume_from is not None
-
     def refuse_other_folders(self, processes: Processes) -> None:
         """Raise UsageError if processes would begin at different steps, for example because each machine has its own folder."""
         checkpoint = self.resume_from

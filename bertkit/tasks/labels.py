@@ -232,7 +232,8 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
                 f"{len(refused)} of {len(values)} rows have no finite number in column {examples.own_name(column)!r}: {found}"
             )
         hint = f"correct the {'row' if len(refused) == 1 else 'rows'}, or leave out --regression for classes"
-        if any(_DECIMAL_COMMA.fullmatch(str(values[row])) for row in refused):
+        commas = sum(_DECIMAL_COMMA.fullmatch(str(values[row])) is not None for row in refused)
+        if commas == len(refused) or (commas and len(refused) < len(values)):
             hint = "write the numbers with a decimal point, such as 1.5 for 1,5"
         elif 1 < len(refused) == len(values):
             hint = "is this the right column? --label NAME names another one"

@@ -38,6 +38,8 @@ def read_splits(recipe: Recipe, splits: Iterable[str] | None = None, *, read: di
     source = _Source(recipe, {} if read is None else read)
     rows = {split: source.read(split) for split in dict.fromkeys(splits or recipe.splits)}
     training = rows.get(recipe.train_split)
+    if training is not None:  # which reports the remarks on rows that others are held out of
+        rows |= {split: replace(each, remarks=Remarks()) for split, each in rows.items() if source.is_held_out(split)}
     if training is not None and recipe.max_train_samples is not None and recipe.max_train_samples < len(training):
         training = usable_rows(recipe, training)
         order = np.random.default_rng(recipe.split_seed).permutation(len(training))
@@ -64,13 +66,17 @@ class _Source:
         self.recipe = recipe
         self.whole = whole  # by the path of the file, or the name of the split
 
+    def is_held_out(self, split: str) -> bool:
+        """Whether a split's rows are some of the training rows."""
+        shares = {SET_ASIDE: self.recipe.set_aside, "validation": self.recipe.held_out_share}
+        return shares.get(split) is not None
+
     def read(self, split: str) -> Examples:
-        recipe = self.recipe
-        if split == SET_ASIDE and recipe.set_aside is not None:
-            return self._remaining[1]
-        if split == recipe.train_split or (split == "validation" and recipe.held_out_share is not None):
-            return self._parts[split != recipe.train_split]
-        return self._read_whole(split)
+        if split == self.recipe.train_split:
+            return self._parts[0]
+        if not self.is_held_out(split):
+            return self._read_whole(split)
+        return self._remaining[1] if split == SET_ASIDE else self._parts[1]
 
     @cached_property
     def _parts(self) -> list[Examples]:
@@ -89,7 +95,7 @@ class _Source:
         rows = named.usable(rows, labelled=True)
         text, labels = named.split_by(rows)
         kept, held = split_examples(rows, share, seed=self.recipe.split_seed, labels=labels, text=text)
-        return [kept, replace(held, remarks=Remarks())]  # those of the file are reported once, with `kept`
+        return [kept, replace(held, remarks=held.remarks._replace(left_out=()))]  # `kept` reports them
 
     def _read_whole(self, split: str) -> Examples:
         """A split that exists in the data itself."""

@@ -219,7 +219,7 @@ def rows() -> list[Row]:
         file(39, "text,label\na,1\nb,nan\n", [":3"], "--regression"),
         file(39, "text,label\na,x\nb,x\n", ["'x'"]),
         file(30, '"text"\t"label"\n"a"\t"p"\n', [":1", "in quotes", "name the file .csv"], name="bad.tsv"),
-        file(39, "text,label\na,1\nb,2\n", ["'text' is named as the text and as the label"], "--label text"),
+        file(39, "text,label\na,1\nb,2\n", ["'text' is named as a text and as the label"], "--label text"),
         file(39, DECIMALS, [":2", "--regression", "--classes"], "--label score"),
         file(39, DECIMALS, [":2", "--regression", "--classes"], "--label score --validation 10%"),
         file(39, DECIMALS, [":2", "--regression", "--classes"], "--label score --validation 1/5"),

@@ -192,33 +192,48 @@ def test_predict_py_takes_no_table() -> None:
         onnx_predict.main(["--int8", "rows.CSV"])
 
 
+PAIR_MODEL = {"family": "text-classification", "text": "a", "text_pair": "b"}
+TEXT_MODEL = {"family": "text-classification", "text": "a", "text_pair": None}
+
+
 @pytest.mark.parametrize(
-    ("family", "line", "said"),
+    ("how", "line", "said"),
     [
-        ("text-classification", '{"text": 5}', "line 2: text is 5; expected a string"),
-        ("text-classification", '{"name": "a"}', 'line 2: there is no text; expected a row such as {"text": "..."}'),
-        ("text-classification", '{"text": "a"', "line 2: Expecting ',' delimiter"),
-        ("pairs", "one text", 'line 2: there is no text_pair; expected a row such as {"text": "...", "text_pair": "..."}'),
-        ("token-classification", "a text", 'line 2: there is no tokens; expected a row such as {"tokens": ["..."]}'),
-        ("token-classification", '{"tokens": "a text"}', 'line 2: tokens is "a text"; expected a list of strings'),
-        ("question-answering", '{"question": "a"}', "line 2: there is no context"),
-        ("multiple-choice", '{"text": "a", "choices": ["b", 1]}', 'line 2: choices is ["b", 1]; expected a list of strings'),
-        ("multiple-choice", '{"text": "a", "choices": ["b"], "question": 3}', "line 2: question is 3; expected a string"),
+        (TEXT_MODEL, '{"text": 5}', "line 2: text is 5; expected a string"),
+        (TEXT_MODEL, '{"name": "a"}', 'line 2: there is no text; expected a row such as {"text": "..."}'),
+        (TEXT_MODEL, '{"text": "a"', "line 2 is not JSON: Expecting ',' delimiter at character 13"),
+        (PAIR_MODEL, "one text", 'there is no text_pair; expected a row such as {"text": "...", "text_pair": "..."}'),
+        ({"family": "text-classification"}, '{"text": "a", "text_pair": 5}', "text_pair is 5; expected a string"),
+        ({"family": "token-classification"}, "a text", 'there is no tokens; expected a row such as {"tokens": ["..."]}'),
+        ({"family": "token-classification"}, '{"tokens": "Grüße"}', 'tokens is "Grüße"; expected a list of strings'),
+        ({"family": "question-answering"}, '{"question": "a"}', "line 2: there is no context"),
+        (
+            {"family": "multiple-choice"},
+            '{"text": "a", "choices": ["b", 1]}',
+            'choices is ["b", 1]; expected a list of strings',
+        ),
+        ({"family": "multiple-choice"}, '{"text": "a", "choices": ["b", " "]}', "line 2: there are fewer than two choices"),
+        (
+            {"family": "multiple-choice", "text": "a", "question": "b"},
+            '{"text": "a", "choices": ["b", "c"]}',
+            "line 2: there is no question",
+        ),
     ],
 )
 def test_predict_py_names_a_bad_line(
-    family: str, line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    how: dict[str, Any], line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    good = {"text": "a", "text_pair": "b", "tokens": ["a"], "question": "a", "context": "b", "choices": ["c"]}
-    model = object.__new__(onnx_predict.Model)
-    model.columns = onnx_predict.COLUMNS.get(family, ("text", "text_pair"))
-    monkeypatch.setattr(model, "predict", lambda row: {"label": "no"}, raising=False)
+    good = {"text": "a", "text_pair": "b", "tokens": ["a"], "question": "a", "context": "b", "choices": ["c", "d"], "id": 7}
+    model, read = object.__new__(onnx_predict.Model), []
+    model.columns = onnx_predict.columns_of(how)
+    monkeypatch.setattr(model, "decide", lambda row: read.append([*row]) or {"label": "no"}, raising=False)
     monkeypatch.setattr(onnx_predict, "Model", lambda graph: model)
     (tmp_path / "rows.txt").write_text(f"{json.dumps(good)}\n{line}\n", encoding="utf-8")
     with pytest.raises(SystemExit) as error:
         onnx_predict.main([str(tmp_path / "rows.txt")])
     assert said in str(error.value)
     assert json.loads(capsys.readouterr().out) == {**good, "label": "no"}
+    assert read == [[*model.columns]], "no other column"
 
 
 def test_predict_py_reads_a_pair_only_for_a_model_of_pairs(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -12,9 +13,13 @@ from typing import Any
 
 import pytest
 import trained
+from html_pages import assert_inert
 
 from bertkit.errors import DataError, UsageError
+from bertkit.progress import format_interval
 from bertkit.runs.inference.scores import evaluate_target
+from bertkit.runs.reporting.compare import compare
+from bertkit.runs.reporting.report import write_report
 from bertkit.runs.series import summarize
 from bertkit.runs.target import open_target
 from bertkit.tasks import Recipe
@@ -94,6 +99,20 @@ def test_the_file_is_read_once(train, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Recipe, "read_file", reading)
     train(tmp_path / "run", 3, max_steps=1)
     assert len(paths) == 1
+
+
+def test_a_report_of_folds_shows_the_same_fold_and_compares_all(train, whole: Path, tmp_path: Path) -> None:
+    ours, others = Path(shutil.copytree(whole, tmp_path / "ours")), train(tmp_path / "others", learning_rate=1e-2)
+    for folder, each in ((ours, [0.0, 0.5, 1.0]), (others, [0.5, 0.0, 1.0])):  # whose medians are the folds 2 and 1
+        summary = read(folder / "folds.json")
+        next(iter(summary["scores"].values()))["each"] = each
+        (folder / "folds.json").write_text(json.dumps(summary), encoding="utf-8")
+    write_report([str(ours), str(others)], tmp_path / "both.html")
+    page = assert_inert((tmp_path / "both.html").read_text(encoding="utf-8"))
+    assert page.text.count("this page shows fold-2") == 2
+    found = compare([str(ours), str(others)])["differences"]
+    shown = {row[1]: row[3] for row in page.tables["paired bootstrap over rows"][1:]}
+    assert shown == {row["score"]: format_interval(row["interval"], "+.4f") for row in found}
 
 
 def test_stopped_folds_resume_and_finished_ones_are_kept(train, whole: Path, tmp_path: Path, monkeypatch) -> None:

@@ -447,6 +447,7 @@ def test_an_error_of_the_reader_ends_the_run_which_resumes(
 ) -> None:
     more = {"max_steps": 8, "eval_steps": 8, "save_steps": 2, "model": make_model_dir("BertModel")}
     pretrain("whole", **more)
+    capsys.readouterr()
     made = pretraining.micro_batches
 
     def broken(sampler: CorpusSampler, numbers: np.ndarray, **how: Any) -> Any:

@@ -176,7 +176,13 @@ def test_numbers_to_regress_to() -> None:
         with pytest.raises(DataError) as error:
             scores_of(examples([1, value]), "label")
         assert (repr(value) in error.value.what, error.value.where) == (True, "data.csv:3")
-    for values, hinted in ((["1,5", "2,0"], True), (["1,5", "good"], True), ([1.5, "good"], False), (["1;5", "2;0"], False)):
+    for values, hinted in (
+        (["1,5", "2,0"], True),
+        (["1,5", "good"], False),
+        (["1,5", "good", 2.5], True),
+        ([1.5, "good"], False),
+        (["1;5", "2;0"], False),
+    ):
         with pytest.raises(DataError) as error:
             scores_of(examples(values), "label")
         assert ("decimal point" in str(error.value.hint)) == hinted

@@ -13,6 +13,7 @@ from recipe_rows import load
 from bertkit.errors import DataError
 from bertkit.tasks import MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
 from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.splits import read_splits
 
 
 def as_jsonl(*rows: Any) -> str:
@@ -146,10 +147,12 @@ def test_rows_are_refused_before_some_are_held_out_and_told_once(tmp_path: Path)
     path.write_text("text;label\n" + "".join(f"{'' if row % 2 else f'text {row}'};{'ab'[row % 4 // 2]}\n" for row in range(80)))
     for more, sizes in (({}, (36, 4)), ({"max_train_samples": 30}, (30, 4))):
         recipe = TextClassification(train=str(path), validation="10%", on_error="skip", **more)
-        parts = [load(recipe, split) for split in ("train", "validation")]
+        rows = read_splits(recipe.resolved()).rows
+        parts = [recipe.standardize(rows[split], labelled=True) for split in ("train", "validation")]
         assert tuple(map(len, parts)) == sizes
         assert [len(part.remarks.left_out) for part in parts] == [40, 0]
         assert ["';' separates the columns" in str(part.remarks.notes) for part in parts] == [True, False]
+        assert "';' separates the columns" in str(load(recipe, "validation").remarks.notes), "alone"
 
 
 def test_a_label_that_is_no_number_is_not_called_missing(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def _show_baselines(recipe: Recipe, checked: Checked) -> None:
         for to_beat in filter(None, (baselines_of_data(recipe, split) for split in scored)):
             show(to_beat.report())
     except DataError as error:  # too few rows to hold some out
-        progress.warn(f"finetune needs rows to evaluate on: {error}")
+        progress.warn(f"finetune needs rows to evaluate on: {error}{f'; {error.hint}' if error.hint else ''}")
 
 
 def check_corpus(corpus: Path, overrides: dict[str, Any], examples: int, *, drawn: bool) -> dict[str, Any]:

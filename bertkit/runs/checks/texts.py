@@ -20,7 +20,7 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 
 _MUCH_UNKNOWN = 0.01  # share of the tokens
-_QUOTED = re.compile(r'"(?:[^"]|"")+"')
+_QUOTED = re.compile(r'"[^"]+(?:""[^"]*)*"|"(?:""[^"]*)+"')
 _STEP = 8  # suggestions for --max-length are multiples of it
 _SUSPICIOUS = {
     "U+FFFD, the replacement of characters lost to a wrong encoding": re.compile("\ufffd"),
@@ -54,10 +54,12 @@ def check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Find
             yield at_rows(severity, f"{split}: {plural(len(rows), 'row')} with {name}", rows, examples, "clean the text")
     if not re.search(r"\.(tsv|tab)(\.\w+)?$", examples.source):
         return
-    in_quotes = {row: [*filter(_QUOTED.fullmatch, texts)] for row, texts in enumerate(recipe.texts_of(examples))}
-    quoted = [row for row, texts in in_quotes.items() if texts]
-    doubled = any('""' in text[1:-1] for row in quoted for text in in_quotes[row])  # as only tables with quotes write one
-    if doubled or len(quoted) > len(examples) / 2:
+    quoted, doubled = [], 0  # tables with quotes double those of a text
+    for row, texts in enumerate(recipe.texts_of(examples)):
+        if in_quotes := [*filter(_QUOTED.fullmatch, texts)]:
+            quoted.append(row)
+            doubled += any('""' in text[1:-1] for text in in_quotes)
+    if doubled > 1 or len(quoted) > len(examples) / 2:
         what = f"{split}: {plural(len(quoted), 'row')} with a text in quotes, which are read as part of it"
         yield at_rows(
             "warning", what, quoted, examples, "tab-separated files have no quotes: remove them, or name the file .csv"
@@ -73,8 +75,8 @@ def duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Findi
         if len(rows) > 1:
             (repeats if len({labels[row] for row in rows}) == 1 else contradictions).append(rows)
     if contradictions:
-        what = f"{split}: {plural(len(contradictions), 'text')} with different labels"
-        one = "value" if recipe.predicts_numbers else "label"
+        one = "number" if recipe.predicts_numbers else "label"
+        what = f"{split}: {plural(len(contradictions), 'text')} with different {one}s"
         yield at_rows("warning", what, [*chain.from_iterable(contradictions)], examples, f"choose one {one} for each")
     if repeats:
         what = f"{split}: {plural(sum(len(rows) - 1 for rows in repeats), 'duplicate row')}"

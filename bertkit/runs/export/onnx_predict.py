@@ -26,18 +26,19 @@ from tokenizers import Tokenizer
 
 Row = dict[str, Any]
 
-COLUMNS = {  # of a row, by family; a model of pairs also reads text_pair
+COLUMNS = {  # of a row, by family
     "text-classification": ("text",),
     "token-classification": ("tokens",),
     "question-answering": ("question", "context"),
     "multiple-choice": ("text", "choices"),
     "fill-mask": ("text",),
 }
+MORE = {"text-classification": "text_pair", "multiple-choice": "question"}  # a column that some models of a family read
 LISTS = ("tokens", "choices")  # the columns that are lists of strings
 
 
 class Model:
-    """The model of a folder; graph: its file in onnx/. columns: those that a row must have."""
+    """The model of a folder; graph: its file in onnx/. columns: those that it reads, and whether a row must have them."""
 
     def __init__(self, folder: str | Path = Path(__file__).parent, graph: str = "model.onnx") -> None:
         def read(name: str) -> Any:
@@ -55,26 +56,29 @@ class Model:
             vocabulary[special[f"{role}_token"]] for role in ("cls", "sep", "mask", "unk")
         )
         self.session = InferenceSession(str(Path(folder) / "onnx" / graph), providers=["CPUExecutionProvider"])
-        self.predict = {
+        self.decide = {
             "text-classification": self.classify,
             "token-classification": self.tag,
             "question-answering": self.answer,
             "multiple-choice": self.choose,
             "fill-mask": self.fill,
         }[self.how["family"]]
-        self.columns = (*COLUMNS[self.how["family"]], *(["text_pair"] if self.how.get("text_pair") else []))
+        self.columns = columns_of(self.how)
 
-    def refuse(self, row: Row) -> None:
-        """Raise ValueError for a row without one of the columns, or with a value of another kind."""
-        for name in dict.fromkeys([*self.columns, "text_pair", "question"]):
+    def predict(self, row: Row) -> Row:
+        """Raises ValueError for a row that lacks a column, or has a value of another kind in one."""
+        for name, is_required in self.columns.items():
             value, is_list = row.get(name), name in LISTS
-            if value is None and name in self.columns:
+            if value is None and is_required:
                 form = json.dumps({each: ["..."] if each in LISTS else "..." for each in self.columns})
                 raise ValueError(f"there is no {name}; expected a row such as {form}")
-            texts = value if is_list and isinstance(value, list) else [value]
+            texts: list[Any] = value if is_list and isinstance(value, list) else [value]
             if value is not None and (is_list != isinstance(value, list) or not all(isinstance(text, str) for text in texts)):
                 expected = "a list of strings" if is_list else "a string"
-                raise ValueError(f"{name} is {json.dumps(value)}; expected {expected}")
+                raise ValueError(f"{name} is {json.dumps(value, ensure_ascii=False)}; expected {expected}")
+            if name == "choices" and sum(bool(text.strip()) for text in texts) < 2:
+                raise ValueError("there are fewer than two choices that are not empty")
+        return self.decide({name: row[name] for name in self.columns if row.get(name) is not None})
 
     def pieces(self, text: str) -> list[int]:
         """The tokens of a text, without special ones."""
@@ -96,8 +100,7 @@ class Model:
 
     def classify(self, row: Row) -> Row:
         """Its label; the labels that reach their thresholds; or its number. Logits of windows are averaged."""
-        texts = ("text", "text_pair") if self.how.get("text") is None else self.columns  # other tools do not say which
-        columns = [self.pieces(row[name]) for name in texts if row.get(name) is not None]
+        columns = [self.pieces(row[name]) for name in ("text", "text_pair") if name in row]
         windows = cut(columns, self.how["max_length"] - len(columns) - 1, self.how["truncate"])
         logits = np.stack([self.run(window)[0][0] for window in windows]).mean(axis=0, dtype=np.float64)
         if self.kind == "regression":
@@ -191,6 +194,15 @@ class Model:
         return {"fills": fills}
 
 
+def columns_of(how: dict[str, Any]) -> dict[str, bool]:
+    """The columns that a model reads, and whether a row must have them. how: its settings in config.json."""
+    columns = dict.fromkeys(COLUMNS[how["family"]], True)
+    more = MORE.get(how["family"])
+    if more and (how.get(more) or not how.get("text")):  # other tools do not say what a model was trained with
+        columns[more] = bool(how.get(more))
+    return columns
+
+
 def log_softmax(logits: Any) -> Any:
     """Over the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
@@ -262,12 +274,15 @@ def main(arguments: list[str]) -> None:
     model = Model(graph="model_quantized.onnx" if "--int8" in arguments else "model.onnx")
     with open(files[0], encoding="utf-8") if files else sys.stdin as lines:
         for number, line in enumerate(lines, start=1):
+            line = line.rstrip("\n")
             try:
-                row = json.loads(line) if line.startswith("{") else {"text": line.rstrip("\n")}
-                model.refuse(row)
+                row = json.loads(line) if line.startswith("{") else {"text": line}
+                found = model.predict(row)
+            except json.JSONDecodeError as error:
+                sys.exit(f"error: line {number} is not JSON: {error.msg} at character {error.pos + 1}")
             except ValueError as error:
                 sys.exit(f"error: line {number}: {error}")
-            print(json.dumps(row | model.predict(row), ensure_ascii=False))
+            print(json.dumps(row | found, ensure_ascii=False))
 
 
 if __name__ == "__main__":

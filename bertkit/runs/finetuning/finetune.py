@@ -104,7 +104,7 @@ def finetune(
         shown = splits[recipe.train_split]
         show(preview(task, shown.examples, shown.features, pretrained.tokenizer, count=num_examples))
     examples = {name: split.examples for name, split in splits.items()} if baselines else {}
-    resuming = run is not None and run.is_resumed
+    resuming = run is not None and run.resume_from is not None
     training = prepare_training(task, splits, pretrained, accelerator, recorded=before.get("dtype"), resuming=resuming)
     del splits  # to free memory: the training has its own copy
     if run is None:

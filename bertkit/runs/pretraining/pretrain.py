@@ -95,8 +95,10 @@ def pretrain(
         continue_with[0].check_tokenizer(tokenizer, str(corpora[0].folder))
         corpora = continue_with
     objective = OBJECTIVES[config.objective]
-    how: dict[str, Any] = {"model": model, "architecture": architecture, "resuming": run is not None and run.is_resumed}
-    module, model_config, started_from = build_model(config, objective, corpora[0], tokenizer, **how)
+    resuming = run is not None and run.resume_from is not None
+    module, model_config, started_from = build_model(
+        config, objective, corpora[0], tokenizer, model=model, architecture=architecture, resuming=resuming
+    )
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
     check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")

@@ -26,7 +26,7 @@ from bertkit.runs.reporting.pretraining_report import describe_pretraining
 from bertkit.runs.reporting.reported_run import ReportedRun, shown
 from bertkit.runs.reporting.task_report import describe_tasks
 from bertkit.runs.run_file import require_run
-from bertkit.runs.series import SEEDS, runs_to_use
+from bertkit.runs.series import FOLDS, SEEDS, runs_to_use
 from bertkit.runs.tuning.study import TUNING_FILE, report_tuning
 
 
@@ -95,9 +95,11 @@ def _relative_paths(names: Sequence[str], runs: Sequence[ReportedRun]) -> dict[s
 
 
 def _open(names: Sequence[str]) -> list[ReportedRun]:
-    runs = []
+    runs: list[ReportedRun] = []
     for name in dict.fromkeys(names):
         folder = Path(*runs_to_use(name, ensemble=False))
+        if runs and FOLDS.runs_in(Path(name)):  # rows are held out as in the first run
+            folder = next((fold for fold in FOLDS.runs_in(Path(name)) if fold.name == runs[0].folder.name), folder)
         values = require_run(folder)
         if (seeds := SEEDS.runs_in(Path(name))) and not values.get("baselines"):  # the first has those of all
             values["baselines"] = require_run(seeds[0]).get("baselines")

@@ -28,21 +28,22 @@ def describe_slices(found: Evaluated, split: str) -> Table:
     numbers; with 95% intervals.
     """
     predicted = found.of(split)
-    score, right = predicted.scorer(), predicted.errors() == 0
+    score, right, are_numbers = predicted.scorer(), predicted.errors() == 0, predicted.task.recipe.predicts_numbers
     first = next(iter(score(np.arange(len(right)))))
     table = []
     slices = slices_of(found, split)
     for (by, name), rows in progress.with_bar(slices.items(), f"{split}: resample slices", len(slices)):
 
         def scores(drawn: NDArray[np.int64], rows: NDArray[np.int64] = rows) -> dict[str, float | None]:
-            return {first: score(rows[drawn]).get(first), "right": float(right[rows[drawn]].mean())}
+            found = {first: score(rows[drawn]).get(first)}
+            return found if are_numbers else found | {"right": float(right[rows[drawn]].mean())}
 
         own = scores(np.arange(len(rows)))
         bounds = intervals(scores, resampled(len(rows), RESAMPLES))
         cells = [[value, progress.format_interval(bounds[key])] for key, value in own.items()]
         table.append([by, name, len(rows), *chain(*cells)])
     columns = ["by", "slice", "rows", first, "95% interval", "rows correct", "95% interval"]
-    if found.scored.task.recipe.predicts_numbers or all(row[3] == row[5] for row in table):
+    if are_numbers or all(row[3] == row[5] for row in table):
         columns, table = columns[:5], [row[:5] for row in table]
     return Table("slices", columns, table)
 

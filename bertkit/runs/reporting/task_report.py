@@ -50,7 +50,7 @@ def describe_tasks(runs: Sequence[ReportedRun], rows: int, recipe_name: str | No
     details: list[Section] = []
     for run in runs:
         if run.folder != Path(run.name):
-            what = f"{run.name} has several runs; this page shows the median one, {run.folder.name}"
+            what = f"{run.name} has several runs; this page shows {run.folder.name}"
             scores.append(Finding("note", what + ("; the comparison takes all" if len(runs) > 1 else "")))
     for result in results:
         summary, parts_of = _scores(result)
@@ -134,7 +134,8 @@ def _compare(results: Sequence[Result], count: int, recipe_name: str | None) -> 
     split = next(iter(results[0].found.splits))
     predicted = {result.run.name: result.found.of(split) for result in results}
     examples = predicted[results[0].run.name].examples
-    if all(run.folder == Path(run.name) for run, _ in results):
+    several = any(run.folder != Path(run.name) for run, _ in results)
+    if not several:
         sides = [Side(run.name, run.values, [predicted[run.name].scorer()]) for run, _ in results]
         comparison = compare_sides(sides, examples, split)
     else:
@@ -154,7 +155,7 @@ def _compare(results: Sequence[Result], count: int, recipe_name: str | None) -> 
             shared = {name: pieces for name, pieces in texts.items() if name != "predicted"}
             by_name = {f"predicted by {name}": pieces for name, pieces in said.items()}
             entries.append(Entry(f"{examples.where(row)}: {how} by {other}", shared | by_name))
-    title = f"rows fixed and broken, compared with {first}"
+    title = f"rows fixed and broken, compared with {first}" + (", one run of each" if several else "")
     changes = [Table(title, ["run", "fixed", "broken", "wrong in both"], counts)] if counts else []
     return [*parts, *changes, *entries]
 

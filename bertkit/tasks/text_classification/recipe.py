@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, MEASURE, USE, option
-from bertkit.errors import DataError, UsageError, flag_of, listed, plural
+from bertkit.errors import DataError, UsageError, flag_of, plural
 from bertkit.metrics.classification import (
     OF_NUMBERS,
     OF_SEVERAL_LABELS,
@@ -23,7 +23,7 @@ from bertkit.metrics.classification import (
     spearmanr,
 )
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns
+from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns, similar_name
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name, number_of, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
@@ -208,12 +208,12 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         """Raise DataError if a text has no column."""
         if not rows.columns:
             raise DataError("the rows have no columns", where=rows.source)
-        if self.text is not None and self.text_pair is not None and columns.keys().isdisjoint(TEXTS):
-            what = f"no columns {self.text!r} and {self.text_pair!r} for the two texts of a pair"
-            hint = "name them: --text NAME --text-pair NAME"
-            if "," not in self.text + self.text_pair:
-                hint += f"; if the file has no header: --columns {self.text},{self.text_pair}"
-            raise DataError(f"{what}; columns: {listed([*rows.columns], 12)}", where=rows.source, hint=hint)
+        pair = [name for name in (self.text, self.text_pair) if name is not None]
+        names = [*rows.columns]
+        if len(pair) == 2 >= len(names) and columns.keys().isdisjoint(TEXTS) and not similar_name(pair[0], names):
+            what = f"no columns {pair[0]!r} and {pair[1]!r} for the two texts of a pair; columns: {', '.join(names)}"
+            hint = f"name them: --text NAME --text-pair NAME; if the file has no header: --columns {','.join(pair)}"
+            raise DataError(what, where=rows.source, hint=hint)
         for role in TEXTS:
             if role not in columns and (role == "text" or self.text_pair is not None):
                 name = getattr(self, role)
@@ -229,8 +229,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     def _require_label(self, rows: Examples, columns: dict[str, str]) -> None:
         """Raise DataError if the label has no column."""
         if "label" in columns:
-            if columns["label"] in (columns.get(role) for role in TEXTS):
-                what = f"column {columns['label']!r} is named as the text and as the label"
+            if columns["label"] in chain.from_iterable(_parts(rows, columns).values()):
+                what = f"column {columns['label']!r} is named as a text and as the label"
                 raise DataError(what, where=rows.source, hint="name two columns: --text NAME --label NAME")
             return
         if self.label is None:
