@@ -184,6 +184,11 @@ class Served:
         return [] if self.predictor.task is None else [*self.predictor.task.labels]
 
     @property
+    def needs_pairs(self) -> bool:
+        """Whether it was trained on pairs of texts; models of other tools do not say so."""
+        return self.predictor.task is not None and getattr(self.predictor.task.recipe, "text_pair", None) is not None
+
+    @property
     def multi_label(self) -> bool:
         """Whether a text may have several labels, each with a probability of its own."""
         return self.predictor.task is not None and getattr(self.predictor.task.recipe, "multi_label", False)
@@ -269,6 +274,8 @@ class Served:
             if len(given) == 2 and "text_pair" not in self.columns:
                 what = f"{where} is a pair; {self.name!r} reads single texts"
                 raise DataError(f'{what}, several of them as [["one"], ["another"]]')
+            if len(given) == 1 and self.needs_pairs:
+                raise DataError(f"{where} is a single text; {self.name!r} reads pairs")
             given = dict(zip(("text", "text_pair"), given, strict=False))
         if (isinstance(given, str) and self.reads_strings) or ("tokens" in self.columns and are_texts(given)):
             return given

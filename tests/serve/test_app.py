@@ -31,6 +31,7 @@ def folders(make_model_dir: Callable[..., Path], tmp_path_factory: pytest.TempPa
     folder = tmp_path_factory.mktemp("serve")
     texts = [f"the good movie {number % 10}" for number in range(24)]
     (folder / "rows.csv").write_text("ask,kind\n" + "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(texts)))
+    (folder / "pairs.csv").write_text("ask,reply,kind\n" + "".join(f"{t},no {i},{'ab'[i % 2]}\n" for i, t in enumerate(texts)))
     quiz = "".join(f"{text},one {i % 7},two {i % 5},{i % 2}\n" for i, text in enumerate(texts))
     (folder / "quiz.csv").write_text("story,end1,end2,right\n" + quiz)
     base = make_model_dir("BertModel", **how)
@@ -47,6 +48,7 @@ def folders(make_model_dir: Callable[..., Path], tmp_path_factory: pytest.TempPa
         "fills": make_model_dir("BertForMaskedLM", **how),
         "trained": train(folder / "run", base, folder / "rows.csv", text="ask", label="kind"),
         "quiz": train(folder / "quiz", base, folder / "quiz.csv", family="multiple-choice", **columns),
+        "replies": train(folder / "replies", base, folder / "pairs.csv", text="ask", text_pair="reply", label="kind"),
     }
 
 
@@ -135,6 +137,9 @@ def test_rows_are_named_by_role_or_by_the_columns_of_training(client: TestClient
     ):
         assert refused(client.post("/predict", json={"inputs": pair, "model": "trained"}), 422) == said
     assert len(ask(client, "/predict", [["a"], ["b"]], model="trained")) == 2
+    assert len(ask(client, "/predict", [["a", "b"], ["c", "d"]], model="replies")) == 2
+    said = refused(client.post("/predict", json={"inputs": [["a", "b"], ["c"]], "model": "replies"}), 422)
+    assert said == "inputs[1] is a single text; 'replies' reads pairs"
 
 
 def test_each_family_by_the_form_of_hugging_face(client: TestClient) -> None:
@@ -179,7 +184,7 @@ def test_info(client: TestClient) -> None:
     assert models["quiz"]["columns"] == {"text": "story", "choices": ["end1", "end2"]}
     assert models["answers"]["columns"] == {"question": "question", "context": "context"}
     assert models["fills"]["family"] == "fill-mask"
-    assert {name for name, model in models.items() if model["explains"]} == {"labels", "sets", "number", "trained"}
+    assert {name for name, model in models.items() if model["explains"]} == {"labels", "sets", "number", "trained", "replies"}
     assert [name for name, model in models.items() if model["multi_label"]] == ["sets"]
     assert {name: model["mask_token"] for name, model in models.items() if model["mask_token"]} == {"fills": "[MASK]"}
 
