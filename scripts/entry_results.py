@@ -24,7 +24,7 @@ def commands(entry: Entry) -> list[str]:
     """The entry's command lines, with $SEED and $BERTKIT_TEST_DATA for the shell."""
     run = f"{RUNS}/{entry.name}/seed-$SEED"
     finetune = f"bertkit finetune {entry.finetune} --model {entry.model} --seed $SEED --output-dir {run}"
-    return [finetune, *(f"bertkit eval {run} {options} --json".replace("  ", " ") for options in entry.evaluate.values())]
+    return [finetune, *([f"bertkit eval {run} {entry.evaluate} --json"] if entry.evaluate else [])]
 
 
 def run_seed(entry: Entry, seed: int, commit: str, *, force: bool, max_steps: str | None = None) -> dict[str, Any]:
@@ -40,17 +40,14 @@ def run_seed(entry: Entry, seed: int, commit: str, *, force: bool, max_steps: st
         kept.write_text(json.dumps(before), encoding="utf-8")
     if "scores" in before:
         return before
-    finetune, *evaluations = commands(entry)
+    finetune, *evaluation = commands(entry)
     if (_read(run / "run.json") or {}).get("status") != "finished":
         execute(finetune, seed, *(("--max-steps", max_steps) if max_steps else ()))
     finished = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    scores = {} if evaluations else _main_scores(finished["best"]["scores"])
-    for name, line in zip(entry.evaluate, evaluations):
-        found = _main_scores(json.loads(execute(line, seed)))
-        scores |= {f"{name}/{key.partition('/')[2]}" if name else key: value for key, value in found.items()}
+    scores = json.loads(execute(evaluation[0], seed)) if evaluation else finished["best"]["scores"]
     values = {
         "made_by": made_by,
-        "scores": scores,
+        "scores": _main_scores(scores),
         "constant": any(name.endswith(CONSTANT) for name in finished["best"]["scores"]),
         "last": _main_scores(finished["last"]["scores"]),
         "seconds": finished["seconds"],

@@ -14,8 +14,8 @@ from typing import Any
 
 import comparison
 import markdown
-from command_lines import run_commands
-from entries import AFTER_NLI, BY_PRECISION, LINGNLI
+from command_lines import DATA, run_commands
+from entries import AFTER_NLI, BY_PRECISION
 from provenance import ROOT, provenance
 
 SEEDS = 5
@@ -92,11 +92,12 @@ _PRECISIONS = Ways(
     "runs/results/precision", {precision: f"--model minilm --precision {precision}" for precision in ("fp32", "bf16")}, {}
 )
 _RELATED = "runs/results/stilts/mnli/seed-1"
+_LINGNLI = f"--train {DATA}/LingNLI/train.jsonl.gz --validation {DATA}/LingNLI/val.jsonl.gz --learning-rate 1e-4 --num-epochs 1"
 _STILTS = Ways(
     "runs/results/stilts",
     {"alone": "--model minilm", "after LingNLI": f"--model {_RELATED} --fresh-head"},
     {
-        f"{_RELATED}/README.md": f"bertkit finetune mnli {LINGNLI} --model minilm --no-baselines --seed 1 "
+        f"{_RELATED}/README.md": f"bertkit finetune mnli {_LINGNLI} --model minilm --no-baselines --seed 1 "
         f"--output-dir {_RELATED}"
     },
 )

@@ -57,7 +57,7 @@ def machine() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name}, {cores} cores"
+    return f"{name}, {cores} {'core' if cores == 1 else 'cores'}"
 
 
 def provenance(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The runs whose figures the README and docs show: each writes results/NAME.json, from which the tables are made.
 
     python scripts/results.py                 run what has no file yet, then rewrite the tables
-    python scripts/results.py cola rte        run these again
+    python scripts/results.py atis snips      run these again
     python scripts/results.py --tables        only rewrite the tables
 
 If stopped, the same command continues. Run it with `make results`.
