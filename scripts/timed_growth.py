@@ -65,17 +65,17 @@ def timed_run(options: argparse.Namespace) -> dict[str, Any]:
     from bertkit.tasks.catalog import load_recipe
     from bertkit.training import loop
 
-    train, prefetched, read = training.train, loop.prefetched, finetune.read_splits
+    train, with_totals, read = training.train, loop.with_totals, finetune.read_splits
     stamps: dict[str, float] = {}
     steps: list[list[Any]] = []
     ends: list[float] = []
     modules: list[Any] = []
 
     def stamped(*arguments: Any) -> Iterator[Any]:
-        for batches in prefetched(*arguments):
+        for step in with_totals(*arguments):
             ends.append(time.perf_counter())
-            steps.append(batches)
-            yield batches
+            steps.append(step.micro_batches)
+            yield step
 
     def begun(*arguments: Any, **more: Any) -> Any:
         stamps["read"] = time.perf_counter()
@@ -89,7 +89,7 @@ def timed_run(options: argparse.Namespace) -> dict[str, Any]:
         more["save_model"](total_steps)(run_dir, module.state_dict())  # as a run has one
         return state
 
-    loop.prefetched, training.train, finetune.read_splits = stamped, alone, begun  # type: ignore[assignment]
+    loop.with_totals, training.train, finetune.read_splits = stamped, alone, begun  # type: ignore[assignment]
     typed = {"train": str(options.one), "validation": str(options.one.with_name("held-out.csv")), "max_steps": options.steps}
     typed |= {"batch_size": options.batch_size, "max_length": options.max_length, "learning_rate": 5e-5, "seed": 1}
     recipe = load_recipe("text-classification").overridden(typed)

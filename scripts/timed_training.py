@@ -15,8 +15,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,7 +109,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
 
     for name in options.off.split(",") if options.off else ():
         LEVERS[name].off()
-    train, prefetched = loop.train, loop.prefetched
+    train, with_totals = loop.train, loop.with_totals
     stamps: list[float] = []
     timed_steps: list[Step] = []
     waited: list[float] = []
@@ -117,18 +117,18 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     precision = ""
     count: Callable[[Any], float]
 
-    def stamped(batches: Callable, steps: range, device: Any) -> Generator[list]:
-        with closing(prefetched(batches, steps, device)) as ready:
-            for number in steps:
-                if number == options.warmup and torch.cuda.is_available():
-                    torch.cuda.synchronize()  # what was queued before does not count
-                stamps.append(time.perf_counter())
-                micro_batches = next(ready)
-                waited.append(time.perf_counter() - stamps[-1])
-                examples = sum(len(batch.features) for batch in micro_batches)
-                timed_steps.append(Step(examples, sum(len(batch.input_ids) for batch in micro_batches)))
-                flops.append(sum(map(count, micro_batches)))
-                yield micro_batches
+    def stamped(*arguments: Any) -> Iterator[Any]:
+        steps = with_totals(*arguments)  # which takes the batches of a step before the step before it begins
+        while True:
+            if len(stamps) == options.warmup and torch.cuda.is_available():
+                torch.cuda.synchronize()  # what was queued before does not count
+            stamps.append(time.perf_counter())
+            step = next(steps)
+            waited.append(time.perf_counter() - stamps[-1])
+            examples = sum(len(batch.features) for batch in step.micro_batches)
+            timed_steps.append(Step(examples, sum(len(batch.input_ids) for batch in step.micro_batches)))
+            flops.append(sum(map(count, step.micro_batches)))
+            yield step
 
     def timed(model: Any, batches: Callable, config: Any, *rest: Any, total_steps: int, run_dir: Path, **more: Any) -> Any:
         nonlocal precision, count
@@ -144,7 +144,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         found = since_warmup(stamps, timed_steps, options.warmup, waited)
         return found._replace(precision=precision, flops=flops[options.warmup :], rate=rates[precision])
 
-    loop.prefetched, finetuning.train, pretraining.train = stamped, timed, timed
+    loop.with_totals, finetuning.train, pretraining.train = stamped, timed, timed
     typed = {
         "max_steps": options.steps,
         "batch_size": options.batch_size,

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -245,7 +246,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
             patch.setattr("bertkit.runs.finetuning.training.train", loop.train)  # which the script replaces, as
             patch.setattr("bertkit.runs.pretraining.training.train", loop.train)
-            patch.setattr("bertkit.training.loop.prefetched", loop.prefetched)
+            patch.setattr("bertkit.training.loop.with_totals", loop.with_totals)
             patch.setattr("sys.argv", command[1:])
             patch.setenv("TRANSFORMERS_VERBOSITY", "error")
             AcceleratorState._reset_state(reset_partial_state=True)  # one process can have but one precision
@@ -287,6 +288,24 @@ def test_a_side_counts_real_tokens_only(
     assert found["step_s"] > 0
     assert ("precision" in found) == ("matrix_share" in found) == (side == "bertkit")
     assert 0 < found.get("matrix_share", 0.5) < 1.2
+
+
+def test_a_step_has_its_own_time(
+    in_process: None, make_model_dir: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop takes the batches of a step before the step before it begins."""
+    clock, timed, seed_dropout, summary = [0.0], [], loop.seed_dropout, timed_training.summary
+
+    def takes_longer_each_step(module: Any, seed: int, step: int, *place: int) -> None:
+        clock[0] += 10 * (step + 1)
+        seed_dropout(module, seed, step, *place)
+
+    monkeypatch.setattr(loop, "seed_dropout", takes_longer_each_step)
+    monkeypatch.setattr(timed_training, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(timed_training, "summary", lambda found: timed.append(found) or summary(found))
+    run_small("mrpc", "bertkit", make_model_dir(max_position_embeddings=384), tmp_path, monkeypatch)
+    assert timed[0].seconds == [20, 30, 40]
+    assert [step.examples for step in timed[0].steps] == [16] * 3
 
 
 @pytest.mark.slow
