@@ -144,7 +144,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         found = since_warmup(stamps, timed_steps, options.warmup, waited)
         return found._replace(precision=precision, flops=flops[options.warmup :], rate=rates[precision])
 
-    loop.with_totals, finetuning.train, pretraining.train = stamped, timed, timed
+    loop.with_totals, finetuning.train, pretraining.train = stamped, timed, timed  # type: ignore[assignment]
     typed = {
         "max_steps": options.steps,
         "batch_size": options.batch_size,
