@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from file_contents import refused, write
 
+from bertkit.errors import DataError
 from bertkit.readers.columns import columns_named
 from bertkit.readers.formats import read_file
 from bertkit.tasks import TextClassification
@@ -15,7 +16,7 @@ from bertkit.tasks.recipe import unread_columns
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
-TABLE = '"title","body","a, b",kind\n' + "".join(f"t{n},good film {n},c{n},{n % 2}\n" for n in range(10))
+TABLE = '"title","body","a, b",said,kind\n' + "".join(f"t{n},good film {n},c{n},s{n},{n % 2}\n" for n in range(10))
 
 
 def load(path: Path, **options: str) -> dict[str, list]:
@@ -40,7 +41,13 @@ def load(path: Path, **options: str) -> dict[str, list]:
 def test_columns_are_joined(tmp_path: Path, text: str, first: str) -> None:
     path = write(tmp_path / "a.csv", TABLE)
     assert load(path, text=text)["text"][0] == first
-    assert load(path, text="kind", text_pair=text)["text_pair"][0] == first
+    assert load(path, text="said", text_pair=text)["text_pair"][0] == first
+
+
+@pytest.mark.parametrize("texts", [{"text": "title,kind"}, {"text": "title", "text_pair": "body,kind"}])
+def test_the_label_is_no_part_of_a_text(tmp_path: Path, texts: dict[str, str]) -> None:
+    with pytest.raises(DataError, match="column 'kind' is named as a text and as the label"):
+        load(write(tmp_path / "a.csv", TABLE), **texts)
 
 
 def test_names_with_commas_come_first() -> None:
@@ -81,5 +88,5 @@ def test_the_model_remembers_the_columns(run_bertkit, tiny_model_dir: Path, tmp_
 def test_columns_that_are_joined_are_read(tmp_path: Path) -> None:
     rows = read_file(write(tmp_path / "a.csv", TABLE))
     recipe = TextClassification(train="a.csv", text="title,body", label="kind")
-    assert unread_columns(recipe, rows, labelled=False) == ["a, b", "kind"]
-    assert unread_columns(recipe, rows, labelled=True) == ["a, b"]
+    assert unread_columns(recipe, rows, labelled=False) == ["a, b", "said", "kind"]
+    assert unread_columns(recipe, rows, labelled=True) == ["a, b", "said"]

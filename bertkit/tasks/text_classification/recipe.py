@@ -145,7 +145,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             columns = {"text": "text"}
         self._require_texts(rows, columns)
         rows = self._unlisted(rows, columns)
-        parts = _parts(rows, columns)
+        parts, as_read = _parts(rows, columns), rows
         for role, of_text in parts.items():
             rows = rows.joined(columns[role], of_text)
         empty = not labelled or self.is_prepared
@@ -158,7 +158,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         if labels is not None:
             standard["label"] = labels
         if labelled:
-            self._require_label(rows, columns)
+            self._require_label(as_read, columns)
             if self.multi_label and labels is not None and (bare := labels.count(())):
                 note = f"{bare} of {plural(len(labels), 'row')} {'has' if bare == 1 else 'have'} no label"
                 rows = replace(rows, remarks=rows.remarks + Remarks((note,)))
