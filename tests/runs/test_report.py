@@ -552,3 +552,20 @@ def test_without_the_extra_nothing_is_begun(runs: Path, tmp_path: Path, monkeypa
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     ran = report(runs / "helpdesk", "--output", tmp_path / "r.html", code=5)
     assert ran.err.splitlines() == ["error: report needs the package jinja2", 'hint: python -m pip install "bertkit[report]"']
+
+
+def test_numbers_have_no_rows_that_are_right(make_model_dir: Callable[..., Path], tmp_path: Path) -> None:
+    lines = [f"{'the good movie ' * (1 + row % 4)},{row % 7 / 2}" for row in range(40)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
+    model = make_model_dir("BertModel", seed=21, initializer_range=0.5)
+    one, two = (
+        train(tmp_path / name, model, tmp_path / "rows.csv", regression=True, num_epochs=2, batch_size=8, learning_rate=rate)
+        for name, rate in (("one", 1e-5), ("two", 3e-3))
+    )
+    file = tmp_path / "both.html"
+    report(one, two, "--output", file)
+    tables = assert_inert(file.read_text(encoding="utf-8")).tables
+    assert tables["slices"][0] == ["by", "slice", "rows", "pearson", "95% interval"]
+    assert len(tables["slices"]) > 2
+    assert "paired bootstrap over rows" in tables
+    assert not any("fixed and broken" in caption for caption in tables)

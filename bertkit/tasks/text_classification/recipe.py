@@ -227,7 +227,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
                 require_columns(rows, name, option=flag_of(role))
 
     def _require_label(self, rows: Examples, columns: dict[str, str]) -> None:
-        """Raise DataError if the label has no column."""
+        """Raise DataError if the label has no column, or one that is part of a text. rows: before columns are joined."""
         if "label" in columns:
             if columns["label"] in chain.from_iterable(_parts(rows, columns).values()):
                 what = f"column {columns['label']!r} is named as a text and as the label"
