@@ -228,8 +228,8 @@ def main() -> None:
     values = measure(options)
     progress.table("medians", HEADER, rows(values))
     progress.note(note(values))
-    if options.quick:
-        progress.note(f"results/{NAME}.json is as it was: it takes a whole run")
+    if options.rounds < 3:
+        progress.note(f"results/{NAME}.json is as it was: it takes three rounds")
     else:
         progress.note(f"wrote {write_result(NAME, values).relative_to(ROOT)}")
 

@@ -15,9 +15,10 @@ TRAINER, DEFAULTS, SCALE, GROWTH, LABEL_ERRORS = "trainer", "defaults", "scale",
 PREDICTION, LEVERS, SERVING, BUDGET = "bench_prediction", "bench_levers", "bench_serve", "budget"
 ENGINES, GPU, STARTUP = "bench_engines", "bench_gpu", "bench_startup"
 OWN_TEXT = "own_text"
-# The entries that are not made of runs: bench.py writes them, each of its tasks.
+# The entries that are not made of runs: bench.py writes them, each of its tasks, by the precision that auto is on a machine.
 BENCHES = {
-    result: [task for task, workload in bench.TASKS.items() if workload.result == result]
+    f"{result}{precision}": [task for task, workload in bench.TASKS.items() if workload.result == result]
+    for precision in ("", bench.FP32)
     for result in dict.fromkeys(workload.result for workload in bench.TASKS.values())
 }
 
@@ -134,7 +135,8 @@ TABLES = {
     "label_errors": (LABEL_ERRORS,),
     "own_text": (OWN_TEXT,),
     "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
-    "bench": tuple(BENCHES),
+    "bench": tuple(name for name in BENCHES if not name.endswith(bench.FP32)),
+    f"bench{bench.FP32}": tuple(name for name in BENCHES if name.endswith(bench.FP32)),
     "bench_prediction": (PREDICTION,),
     "bench_levers": (LEVERS,),
     "bench_serve": (SERVING,),

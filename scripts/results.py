@@ -42,6 +42,7 @@ import paper_tables
 import pretraining_results as pretraining
 import scale_results as scale
 import trainer_results as trainer
+from bench import FP32
 from entries import BENCHES, BUDGET, ENGINES, ENTRIES, GPU, LEVERS, PREDICTION, SERVING, STARTUP, TABLES, Entry
 from provenance import RESULTS, ROOT, write_result
 
@@ -87,7 +88,10 @@ SOURCES: dict[str, Source] = {
     },
     **{module.NAME: _source(module.NAME, module.commands, module.measure) for module in MODULES},
     **{each.name: _source(each.name, each.commands, each.measure) for each in paired.COMPARISONS},
-    **{name: _script("bench", "scripts/bench.py", "--tasks", ",".join(tasks)) for name, tasks in BENCHES.items()},
+    **{
+        name: _script("bench", "scripts/bench.py", "--tasks", ",".join(tasks), by_name=name.endswith(FP32))
+        for name, tasks in BENCHES.items()
+    },
     PREDICTION: _script("bench_predict", "scripts/bench_prediction.py"),
     LEVERS: _script(LEVERS, "scripts/bench_levers.py"),
     SERVING: _script(SERVING, "scripts/bench_serve.py"),
@@ -106,7 +110,7 @@ SOURCES: dict[str, Source] = {
 # The blocks that are not made of entries' scores, and what writes their Markdown from their results.
 RENDERERS: dict[str, Callable[..., str]] = {
     "small": entry_results.render_many,
-    "bench": bench_tables.render,
+    **dict.fromkeys(("bench", f"bench{FP32}"), bench_tables.render),
     "paper_tables": paper_tables.render,
     PREDICTION: bench_prediction.render,
     LEVERS: bench_levers.render,
