@@ -51,6 +51,11 @@ class Report(NamedTuple):
     parts: Sequence[Table | Finding | Text]
     json: Any = None
 
+    @property
+    def on_page(self) -> list[Table | Finding]:
+        """The parts that a page shows: all except text for the terminal."""
+        return [part for part in self.parts if isinstance(part, (Table, Finding))]
+
 
 def show(report: Report) -> None:
     """Print a report on stderr, in the main process only."""

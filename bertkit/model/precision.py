@@ -120,7 +120,7 @@ def resolve_precision(
     if asked not in ("auto", "int8"):
         return Precision(asked)
     if recorded is not None:
-        return Precision(next(name for name, dtype in DTYPES.items() if str(dtype) == f"torch.{recorded}"))
+        return Precision(precision_of(recorded))
     if device.type == "cuda":
         return Precision(_of_gpu(device), None, asked)
     if device.type != "cpu":
@@ -140,6 +140,11 @@ def resolve_precision(
     if chosen.get("int8", 0.0) > chosen[name]:
         name = "int8"
     return Precision(name, chosen, asked)
+
+
+def precision_of(recorded: str) -> str:
+    """The precision that `Precision.recorded` stands for: "bf16" for "bfloat16"."""
+    return next(name for name, dtype in DTYPES.items() if str(dtype) == f"torch.{recorded}")
 
 
 def _of_gpu(device: torch.device) -> str:

@@ -163,8 +163,7 @@ def write_page(found: Mapping[str, Any], folder: Path) -> Report:
     files = {f"{name}.md": _markdown(report), f"{name}.json": json_text(found)}
     try:
         require_packages()
-        parts = [part for part in report.parts if isinstance(part, (Table, Finding))]
-        files[f"{name}.html"] = render(f"{name}, {found['scale']}", [Section(found["title"], parts)])
+        files[f"{name}.html"] = render(f"{name}, {found['scale']}", [Section(found["title"], report.on_page)])
     except MachineError as error:
         progress.note(f"no {name}.html: {error}; {error.hint}")
     write_files(folder, files, locked=False)

@@ -176,6 +176,23 @@ def test_settings_that_differ() -> None:
     assert compared([several, other], 3, resamples=1)["settings"] == differ, "runs of one side differ in their seeds"
 
 
+@pytest.mark.parametrize(
+    ("asked", "dtypes", "differ"),
+    [
+        (("auto", "bf16"), ("bfloat16", "bfloat16"), None),
+        (("auto", "auto"), ("bfloat16", "float32"), ["bf16", "fp32"]),
+        (("fp32", "tf32"), ("float32", "float32"), ["fp32", "tf32"]),
+        (("auto", "fp32"), (None, None), ["auto", "fp32"]),
+    ],
+)
+def test_an_automatic_precision_is_the_one_that_was_used(
+    asked: tuple[str, str], dtypes: tuple[str | None, str | None], differ: list[str] | None
+) -> None:
+    runs = [RUN | {"training": {"precision": name}, "dtype": dtype} for name, dtype in zip(asked, dtypes, strict=True)]
+    found = compared([Side("one", runs[0], [lambda rows: {}]), Side("other", runs[1], [lambda rows: {}])], 3, resamples=1)
+    assert found["settings"] == ({} if differ is None else {"training.precision": differ})
+
+
 def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(runs / "other")])

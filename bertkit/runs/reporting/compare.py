@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bertkit import progress
 from bertkit.errors import UsageError, plural
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval, resampled
+from bertkit.model.precision import precision_of
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.inference.scores import Predicted, evaluate_target
@@ -50,15 +51,17 @@ def compare(
     split: str | None = None,
     recipe_name: str | None = None,
     resamples: int = RESAMPLES,
+    known: Mapping[Path, Predicted] | None = None,
 ) -> dict[str, Any]:
     """Compare every side to the first: scores, settings that differ, and each difference with its 95% interval.
 
     names: run folders, or folders of seeds or folds. split: of their own data; default: the first side's first
-    evaluation split. recipe_name: the file of the runs' own recipe, if they need its code.
+    evaluation split. recipe_name: the file of the runs' own recipe, if they need its code. known: predictions for the split
+    that have been made already, by run folder.
     Raises UsageError for runs that are evaluated on different rows.
     """
     sides = [(name, _runs(name)) for name in names]  # all names are checked before the first evaluation
-    return compare_sides(*open_sides(sides, split, recipe_name), resamples=resamples)
+    return compare_sides(*open_sides(sides, split, recipe_name, known), resamples=resamples)
 
 
 def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resamples: int = RESAMPLES) -> dict[str, Any]:
@@ -118,9 +121,13 @@ def mean_difference(side: Side, other: Side, score: str, rows: int) -> dict[str,
 
 
 def open_sides(
-    named: Sequence[tuple[str, Mapping[Path, Mapping[str, Any]]]], split: str | None, recipe_name: str | None = None
+    named: Sequence[tuple[str, Mapping[Path, Mapping[str, Any]]]],
+    split: str | None,
+    recipe_name: str | None = None,
+    known: Mapping[Path, Predicted] | None = None,
 ) -> tuple[list[Side], Examples, str]:
     """The sides with their predictions, the rows that they share, and their split. named: each side's runs and their run.json.
+    known: as in `compare`.
 
     Raises UsageError for runs that are evaluated on different rows.
     """
@@ -129,6 +136,9 @@ def open_sides(
     for name, runs in named:
         scored: list[Predicted] = []
         for folder in runs:
+            if known and folder in known:
+                scored.append(known[folder])
+                continue
             target = open_target(str(folder), recipe_name, {})
             split = split or target.task.recipe.resolved().eval_splits[0]
             scored.append(evaluate_target(target, (split,)).of(split))
@@ -201,13 +211,21 @@ def _interval(scores: Sequence[Mapping[str, float]], first_scores: Sequence[Mapp
 
 def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
     """The settings that differ: by name, the value of each side."""
-    settings = [{key: value for part in _COMPARED for key, value in flat(side.run[part], part)} for side in sides]
+    settings = [_settings(side.run) for side in sides]
     varied = _VARIED if any(len(side.scorers) > 1 for side in sides) else set()
     names = dict.fromkeys(key for each in settings for key in each if key not in varied)
     defaults = default_settings()
     names = {name: None for name in names if not name.startswith("model.config.")}  # the model's name says it
     values = {name: [each.get(name, defaults.get(name)) for each in settings] for name in names}
     return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
+
+
+def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run by name; in place of the precision "auto", the one that it was on the run's machine."""
+    settings = {key: value for part in _COMPARED for key, value in flat(run[part], part)}
+    if settings.get("training.precision") == "auto" and run.get("dtype"):
+        settings["training.precision"] = precision_of(run["dtype"])
+    return settings
 
 
 def report_comparison(comparison: Mapping[str, Any]) -> Report:

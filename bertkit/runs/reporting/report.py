@@ -23,7 +23,7 @@ from bertkit.runs.checks.learning_curve import FOUND as LEARNING_CURVE
 from bertkit.runs.checks.learning_curve import report_learning_curve
 from bertkit.runs.inference.destination import check_output
 from bertkit.runs.reporting.pretraining_report import describe_pretraining
-from bertkit.runs.reporting.reported_run import ReportedRun, shown
+from bertkit.runs.reporting.reported_run import ReportedRun
 from bertkit.runs.reporting.task_report import describe_tasks
 from bertkit.runs.run_file import require_run
 from bertkit.runs.series import FOLDS, SEEDS, runs_to_use
@@ -75,7 +75,7 @@ def _found_in(folder: Path, rows: int) -> list[Section]:
             except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
                 hint = "repeat the command that wrote it"
                 raise ModelError(f"{name} is damaged: {error!r}", where=str(path), hint=hint) from None
-            sections.append(Section(f"{folder}: {title}", shown(report)))
+            sections.append(Section(f"{folder}: {title}", report.on_page))
     return sections
 
 

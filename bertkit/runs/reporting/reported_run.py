@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from bertkit.html.charts import Line, draw_lines
 from bertkit.html.page import Section
 from bertkit.model.config import PRETRAINING
-from bertkit.report import Finding, Report, Table
 from bertkit.runs.pretraining.course import Course
 from bertkit.runs.run_file import flat
 from bertkit.training.metrics_log import MetricsLog
@@ -41,11 +40,6 @@ class ReportedRun(NamedTuple):
         """The first step of each phase of pre-training, from 0, and its number of tokens."""
         course = Course.of(self.values)
         return [*zip(course.begins, (length for length, _ in course.config.lengths()), strict=True)]
-
-
-def shown(report: Report) -> list[Table | Finding]:
-    """The parts of a report that a page shows: all except text for the terminal."""
-    return [part for part in report.parts if isinstance(part, (Table, Finding))]
 
 
 def draw_curves(runs: Sequence[ReportedRun]) -> Section:

@@ -18,8 +18,8 @@ from bertkit.runs.checks.target import open_data
 from bertkit.runs.inference.explanation import Explanation
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.scores import Evaluated, Predicted, evaluate_target, report_scores
-from bertkit.runs.reporting.compare import Side, compare, compare_sides, refuse_other_rows, report_comparison
-from bertkit.runs.reporting.reported_run import ReportedRun, draw_curves, shown
+from bertkit.runs.reporting.compare import compare, refuse_other_rows, report_comparison
+from bertkit.runs.reporting.reported_run import ReportedRun, draw_curves
 from bertkit.runs.reporting.slices import describe_slices
 from bertkit.runs.target import open_target
 from bertkit.tasks import TextClassificationTask
@@ -134,13 +134,9 @@ def _compare(results: Sequence[Result], count: int, recipe_name: str | None) -> 
     split = next(iter(results[0].found.splits))
     predicted = {result.run.name: result.found.of(split) for result in results}
     examples = predicted[results[0].run.name].examples
-    several = any(run.folder != Path(run.name) for run, _ in results)
-    if not several:
-        sides = [Side(run.name, run.values, [predicted[run.name].scorer()]) for run, _ in results]
-        comparison = compare_sides(sides, examples, split)
-    else:
-        comparison = compare([*predicted], split=split, recipe_name=recipe_name)
-    parts = shown(report_comparison(comparison))
+    known = {result.run.folder: predicted[result.run.name] for result in results}
+    comparison = compare([*predicted], split=split, recipe_name=recipe_name, known=known)
+    parts = report_comparison(comparison).on_page
     if results[0].found.scored.task.recipe.predicts_numbers:
         return [*parts]
     wrong = {name: own.errors() > 0 for name, own in predicted.items()}
@@ -155,6 +151,7 @@ def _compare(results: Sequence[Result], count: int, recipe_name: str | None) -> 
             shared = {name: pieces for name, pieces in texts.items() if name != "predicted"}
             by_name = {f"predicted by {name}": pieces for name, pieces in said.items()}
             entries.append(Entry(f"{examples.where(row)}: {how} by {other}", shared | by_name))
+    several = any(result.run.folder != Path(result.run.name) for result in results)
     title = f"rows fixed and broken, compared with {first}" + (", one run of each" if several else "")
     changes = [Table(title, ["run", "fixed", "broken", "wrong in both"], counts)] if counts else []
     return [*parts, *changes, *entries]
@@ -163,4 +160,4 @@ def _compare(results: Sequence[Result], count: int, recipe_name: str | None) -> 
 def _data_findings(result: Result, recipe_name: str | None) -> list[Table | Finding]:
     """The findings of check in a run's data."""
     recipe, splits, _ = open_data(str(result.run.folder), recipe_name, {})
-    return shown(check_data(recipe, splits, result.found.predictor.pretrained).report(result.run.name))
+    return check_data(recipe, splits, result.found.predictor.pretrained).report(result.run.name).on_page
