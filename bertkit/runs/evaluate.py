@@ -23,6 +23,7 @@ from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples
 from bertkit.runs.remarks import report_remarks
 from bertkit.tasks.presentation import Prediction, told
+from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, split_by_feature
@@ -121,14 +122,14 @@ class Split:
             "source": self.examples.source,
             "rows": len(np.unique(self.features.examples)),  # for training, only rows that have something to learn
             "sha256": self.features.fingerprint(),
-            "rows_sha256": hash_of_rows(task, self.examples),
+            "rows_sha256": hash_of_rows(task.recipe, self.examples),
         }
 
 
-def hash_of_rows(task: Task, examples: Examples) -> str:
+def hash_of_rows(recipe: Recipe, examples: Examples) -> str:
     """sha256 of every row's texts, in order."""
     digest = sha256()
-    for row in task.recipe.texts_of(examples):
+    for row in recipe.texts_of(examples):
         digest.update(f"{row!r}\n".encode())
     return digest.hexdigest()
 

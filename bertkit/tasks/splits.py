@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.formats import SPLITS
+from bertkit.readers.remote import path_of
 from bertkit.readers.splitting import Fold, parse_held_out, split_examples
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.sources import Embedded, Hub
@@ -27,6 +29,18 @@ class Splits(NamedTuple):
 
     rows: dict[str, Examples]
     training: Examples | None
+
+    @property
+    def sha256(self) -> str:
+        """sha256 of all rows, independent of their order: the same for every fold."""
+        rows = [repr(row) for part in self.rows.values() for row in zip(*part.columns.values(), strict=True)]
+        return sha256("\n".join(sorted(rows)).encode("utf-8", "replace")).hexdigest()
+
+
+def input_paths(recipe: Recipe, name: str) -> list[Path]:
+    """The files and folders of a recipe's data, and its own file."""
+    paths = [recipe.data, recipe.train, recipe.validation, recipe.test, name if name.endswith(".py") else None]
+    return [path_of(path) for path in paths if path]
 
 
 def read_splits(recipe: Recipe, splits: Iterable[str] | None = None, *, read: dict[str, Examples] | None = None) -> Splits:

@@ -16,7 +16,7 @@ from trained import predictions_of, windows_of
 from bertkit.config import PRESETS
 from bertkit.errors import DataError, UsageError, UserError
 from bertkit.model.devices import OneProcess
-from bertkit.runs.finetuning.finetune import finetune, input_paths
+from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.glue import benchmark as glue
 from bertkit.runs.glue import submission
 from bertkit.runs.glue.benchmark import finetune_glue
@@ -25,7 +25,7 @@ from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import open_target
 from bertkit.tasks.catalog import load_recipe
-from bertkit.tasks.splits import read_splits
+from bertkit.tasks.splits import input_paths, read_splits
 
 pytestmark = pytest.mark.e2e
 ENTAILED, THREE = ("entailment", "not_entailment"), ("entailment", "neutral", "contradiction")

@@ -309,6 +309,7 @@ def test_what_an_earlier_check_left_stays_where_training_is_refused(
         (("--label-errors", "--output-dir", "out", "--regression", "--label", "number"), 2, "only in classes"),
         (("--learning-curve", "some", "--output-dir", "out"), 2, "two or more percentages"),
         (("--learning-curve", "50,150", "--output-dir", "out"), 2, "two or more percentages"),
+        (("--learning-curve", "50,nan,100", "--output-dir", "out"), 2, "two or more percentages"),
     ],
 )
 def test_what_cannot_be_is_one_line(run_bertkit, model: Path, tmp_path: Path, options: tuple, code: int, told: str) -> None:

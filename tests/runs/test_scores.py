@@ -13,6 +13,7 @@ import pytest
 from rich.text import Text
 from trained import predictions_of
 
+from bertkit.errors import UsageError
 from bertkit.report import Finding, Table
 from bertkit.runs.evaluate import Scored
 from bertkit.runs.inference.scores import Evaluated, evaluate_target, report_scores
@@ -151,6 +152,13 @@ def data(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluate(model: Path, data: Path) -> Evaluated:
     options = {"validation": str(data), "labels": "no,yes", "max_length": 32}
     return evaluate_target(open_target(str(model), "text-classification", options))
+
+
+def test_training_rows_are_no_substitute_for_rows_to_evaluate_on(model: Path, data: Path) -> None:
+    target = open_target(str(model), "text-classification", {"validation": str(data), "labels": "no,yes"})
+    recipe = replace(target.task.recipe, validation=None, data=str(data.parent), eval_splits=())
+    with pytest.raises(UsageError, match="no split to evaluate on"):
+        evaluate_target(replace(target, task=replace(target.task, recipe=recipe)))
 
 
 def test_a_model_with_unnamed_labels_in_another_order(model: Path, data: Path, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from bertkit.runs.finetuning.series import describe_runs
 from bertkit.runs.reporting.compare import compare
 from bertkit.runs.reporting.report import write_report
 from bertkit.runs.series import SEEDS, runs_to_use, summarize
+from bertkit.runs.target import open_target
 from bertkit.training import loop as training
 
 pytestmark = pytest.mark.e2e
@@ -93,7 +94,7 @@ def test_each_seed_trains_as_it_would_alone(train, whole: Path, tmp_path: Path) 
     assert sorted(path.name for path in whole.iterdir()) == ["seed-1", "seed-2", "seed-3", "seeds.json"]
 
 
-def test_stopped_seeds_resume_and_more_can_be_added(train, whole: Path, tmp_path: Path, monkeypatch) -> None:
+def test_stopped_seeds_resume_and_more_can_be_added(train, whole: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     cut = tmp_path / "cut"
     stop(monkeypatch, lambda: train(cut, 2))
     first = (cut / "seed-1" / "model.safetensors").stat().st_mtime_ns
@@ -102,6 +103,9 @@ def test_stopped_seeds_resume_and_more_can_be_added(train, whole: Path, tmp_path
     train(cut, 3)
     assert [weights(cut / f"seed-{seed}") for seed in (1, 2, 3)] == [weights(whole / f"seed-{seed}") for seed in (1, 2, 3)]
     assert read(cut / "seeds.json")["scores"] == read(whole / "seeds.json")["scores"]
+    assert "do not count" not in capsys.readouterr().err
+    assert read(train(cut, 1) / "seeds.json")["seeds"] == [1]
+    assert "has more seeds, which do not count: 2, 3" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_signal_in_a_seeds_last_step_stops_before_the_next(train, whole: Path, tmp_path: Path, monkeypatch) -> None:
@@ -123,14 +127,23 @@ def test_a_report_says_which_seed_it_shows(whole: Path, tmp_path: Path) -> None:
     assert f"{relative(whole)} has several runs; this page shows {median}</" in page
 
 
-def test_a_report_compares_all_seeds_as_compare_does(train, whole: Path, tmp_path: Path) -> None:
+def test_a_report_compares_all_seeds_as_compare_does(train, whole: Path, tmp_path: Path, monkeypatch) -> None:
     other = train(tmp_path / "other", 2, learning_rate=1e-2, baselines=True)
     summary = read(other / "seeds.json")
     first = next(iter(summary["scores"].values()))
     first["each"] = [1.0, 0.0]  # so that the page shows the seed without baselines of its own
     (other / "seeds.json").write_text(json.dumps(summary), encoding="utf-8")
     assert Path(*runs_to_use(str(other), ensemble=False)).name == "seed-2"
+    opened: list[Path] = []
+
+    def recorded(name: str, *rest: Any) -> Any:
+        opened.append(Path(name))
+        return open_target(name, *rest)
+
+    for module in ("compare", "task_report"):
+        monkeypatch.setattr(f"bertkit.runs.reporting.{module}.open_target", recorded)
     write_report([str(whole), str(other)], tmp_path / "both.html")
+    assert sorted(opened) == sorted([*SEEDS.runs_in(other), *SEEDS.runs_in(whole)]), "each run predicts its rows once"
     page = assert_inert((tmp_path / "both.html").read_text(encoding="utf-8"))
     found = compare([str(whole), str(other)])["differences"]
     shown = {row[1]: row[3] for row in page.tables["paired bootstrap over rows and one run of each side"][1:]}

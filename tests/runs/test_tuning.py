@@ -230,7 +230,7 @@ def test_rows_of_the_trials_cannot_be_held_out(tune, place: Path, split: str) ->
 
 
 def test_the_help_does_not_offer_what_tune_refuses(run_bertkit) -> None:
-    assert "glue: all its tasks" not in " ".join(run_bertkit("tune", "--help").out.split())
+    assert "all its tasks" not in " ".join(run_bertkit("tune", "--help").out.split())
 
 
 def test_an_option_is_searched_once(tune) -> None:
@@ -313,7 +313,7 @@ def test_held_out_rows_are_in_no_trial(tune, place: Path, monkeypatch: pytest.Mo
 
     def spied(task: Task, split: str, rows: Examples, *more: Any, **named: Any) -> Any:
         encoded = encode_split(task, split, rows, *more, **named)
-        seen.append((split, texts(encoded.examples), hash_of_rows(task, encoded.examples)))
+        seen.append((split, texts(encoded.examples), hash_of_rows(task.recipe, encoded.examples)))
         return encoded
 
     encode_split = finetune.encode_split

@@ -159,7 +159,7 @@ def test_run_json_and_folders_of_seeds_record_the_choice(
     by = f"20 rows, 2 labels, {config['num_hidden_layers']} layers of {config['hidden_size']}"
     assert run["chosen"] == {"by": by, **expected}
     assert {name: run["training"][name] for name in expected} == expected
-    assert f"chosen by {by}: " in " ".join(capsys.readouterr().err.split())
+    assert f"chosen for {by}: " in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, start_accelerator
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.checks.start import Start
 from bertkit.runs.evaluate import hash_of_rows
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
@@ -30,7 +29,6 @@ from bertkit.runs.target import open_target
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Task
 
 RUNS, RANKED, FOUND = "folds", "label_errors.csv", "label_errors.json"
 WORST = 100  # rows in label_errors.json
@@ -63,7 +61,7 @@ def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
     run = read_run_file(Path(model)) if Path(model).is_dir() else None
     if run is None or run["recipe"].get("family") == PRETRAINING:
         return
-    own, sha256 = to_json(recipe, name=""), hash_of_rows(Task.unfitted(recipe), rows)
+    own, sha256 = to_json(recipe, name=""), hash_of_rows(recipe, rows)
     hint = f"start from its own base model: --model {run['model']['name']}"
     if all(run["recipe"].get(source) == own.get(source) for source in ("train", "data", "dataset")) or any(
         of.get("rows_sha256") == sha256 for of in run["data"].values()
@@ -72,15 +70,13 @@ def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
     progress.warn(f"{model} is a fine-tuned run: if it saw some of these rows, it may have memorized their labels; {hint}")
 
 
-def find_label_errors(start: Start, folds: int) -> dict[str, Any]:
+def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, output_dir: Path) -> dict[str, Any]:
     """Train the folds that are not trained yet, and rank all training rows by how likely their labels are wrong.
 
-    Returns the content of label_errors.json: numbers of rows and labels, `pairs` of given and suggested labels with their
-    counts, and the `worst` rows. All rows are in label_errors.csv. Raises UsageError for labels that are not classes, and what
-    fine-tuning raises. Call `refuse_trained` first.
+    recipe: resolved; name: what finetune calls it. Returns the content of label_errors.json: numbers of rows and labels,
+    `pairs` of given and suggested labels with their counts, and the `worst` rows. All rows are in label_errors.csv. Raises what
+    fine-tuning raises. Call `refuse_classless` and `refuse_trained` first.
     """
-    recipe, name, model, output_dir = start
-    refuse_classless(recipe)
     accelerator = start_accelerator(recipe.training.device)
     how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "is_part": True}
     finetune_series(FOLDS, recipe, count=folds, output_dir=output_dir / RUNS, **how)

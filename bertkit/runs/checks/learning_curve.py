@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
 from bertkit.metrics.learning_curve import describe_curve
 from bertkit.model.devices import start_accelerator
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.checks.start import Start
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.scores import evaluate_target
 from bertkit.runs.series import SEEDS
@@ -32,7 +32,7 @@ def parse_shares(text: str) -> list[float]:
         shares = sorted({float(each.strip().removesuffix("%")) for each in text.split(",")})
     except ValueError:
         shares = []
-    if len(shares) < 2 or not 0 < shares[0] <= shares[-1] <= 100:
+    if len(shares) < 2 or not all(0 < share <= 100 for share in shares):
         what = f"--learning-curve is {text!r}; expected two or more percentages of the training rows"
         raise UsageError(what, hint="as in --learning-curve 25,50,100")
     return shares
@@ -44,14 +44,14 @@ def refuse_unevaluated(recipe: Recipe) -> None:
         raise UsageError("a learning curve needs rows to evaluate on", hint="give --validation FILE, or a share such as 10%")
 
 
-def measure_learning_curve(start: Start, shares: Sequence[float], *, seeds: int) -> dict[str, Any]:
+def measure_learning_curve(
+    recipe: Recipe, shares: Sequence[float], *, seeds: int, name: str, model: str, output_dir: Path
+) -> dict[str, Any]:
     """Train on each share of the rows with each seed, unless that is done, and fit the curve of the first score.
 
-    A share has the same rows for all seeds, and larger shares contain them. Returns the content of
-    learning_curve.json: see `describe_curve`. Raises what fine-tuning raises.
+    A share has the same rows for all seeds, and larger shares contain them. recipe: resolved; name: what finetune calls it.
+    Returns the content of learning_curve.json: see `describe_curve`. Raises what fine-tuning raises.
     """
-    recipe, name, model, output_dir = start
-    refuse_unevaluated(recipe)
     split = recipe.eval_splits[0]
     count = len(usable_rows(recipe, read_splits(recipe, [recipe.train_split]).rows[recipe.train_split]))
     sizes = [max(1, round(count * share / 100)) for share in shares]

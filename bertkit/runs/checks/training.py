@@ -13,10 +13,9 @@ from bertkit.model.devices import start_accelerator
 from bertkit.readers import Examples
 from bertkit.report import show
 from bertkit.runs.checks import label_errors, learning_curve
-from bertkit.runs.checks.start import Start
 from bertkit.runs.directory import replaced
-from bertkit.runs.finetuning.finetune import input_paths
 from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.splits import input_paths
 
 _FILES = (label_errors.RUNS, label_errors.RANKED, label_errors.FOUND, learning_curve.RUNS, learning_curve.FOUND)
 OUTPUT = Kind.repeatable("check of labels", "|".join(map(re.escape, _FILES)))
@@ -71,12 +70,13 @@ class TrainingChecks:
         accelerator = start_accelerator(recipe.training.device)
         reads: list[str | Path] = [model, *input_paths(recipe, name)]
         folder = OutputFolder.prepare(self.output_dir, OUTPUT, resume=True, overwrite=self.overwrite, reads=reads)
-        start, found = Start(recipe, name, model, self.output_dir), {}
+        how: dict[str, Any] = {"name": name, "model": model, "output_dir": self.output_dir}
+        found = {}
         with replaced(folder, accelerator):
             if self.label_errors:
-                found["label_errors"] = label_errors.find_label_errors(start, self.folds or 5)
+                found["label_errors"] = label_errors.find_label_errors(recipe, folds=self.folds or 5, **how)
                 show(label_errors.report_label_errors(found["label_errors"], self.output_dir, count))
             if shares := self._shares():
-                found["learning_curve"] = learning_curve.measure_learning_curve(start, shares, seeds=self.seeds or 3)
+                found["learning_curve"] = learning_curve.measure_learning_curve(recipe, shares, seeds=self.seeds or 3, **how)
                 show(learning_curve.report_learning_curve(found["learning_curve"]))
         return found

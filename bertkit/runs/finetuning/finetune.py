@@ -17,7 +17,6 @@ from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import Pretrained, check_max_length, check_segments, open_pretrained
 from bertkit.readers import Examples
-from bertkit.readers.remote import path_of
 from bertkit.readers.splitting import why_another_share
 from bertkit.report import Report, show
 from bertkit.runs.directory import SAME, RunFolder
@@ -30,18 +29,12 @@ from bertkit.tasks.leaks import leaks
 from bertkit.tasks.preview import preview
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
-from bertkit.tasks.splits import Splits, read_splits
+from bertkit.tasks.splits import Splits, input_paths, read_splits
 from bertkit.tasks.task import Task
 from bertkit.training.loop import check_machine
 from bertkit.training.tracking import check_trackers
 
 _ROWS_ASTRAY, _SHARE_ASTRAY = 2, 0.25  # how far the number of held-out rows may be from the requested one without a warning
-
-
-def input_paths(recipe: Recipe, name: str) -> list[Path]:
-    """The files and folders of a recipe's data, and its own file."""
-    paths = [recipe.data, recipe.train, recipe.validation, recipe.test, name if name.endswith(".py") else None]
-    return [path_of(path) for path in paths if path]
 
 
 def finetune(
@@ -151,8 +144,8 @@ def _fitted(
     recipe = replace(recipe, training=config)
     task = Task.fit(recipe, data.training, pretrained.config, fresh_head=fresh_head, where=str(pretrained.folder))
     if chosen:
-        by, *settings = [f"{name} {value}" for name, value in chosen.items()]
-        progress.note(f"chosen {by}: {', '.join(settings)}")
+        settings = [f"{name} {value}" for name, value in chosen.items() if name != "by"]
+        progress.note(f"chosen for {chosen['by']}: {', '.join(settings)}")
     return task, chosen
 
 

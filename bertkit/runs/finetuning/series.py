@@ -6,14 +6,13 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from bertkit import progress
 from bertkit.config import filled
-from bertkit.errors import UsageError, plural
+from bertkit.errors import UsageError, listed, plural
 from bertkit.files import MOVED_ASIDE, OutputFolder, write_json
 from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import refuse_int8
@@ -22,13 +21,13 @@ from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER, RUN, replaced
 from bertkit.runs.evaluate import CONSTANT
-from bertkit.runs.finetuning.finetune import finetune, input_paths
+from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.run_file import changed_settings, finished_run, read_run_file
 from bertkit.runs.series import Series, summarize, summarize_score
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe, published_scores
 from bertkit.tasks.saved import as_asked, to_json
-from bertkit.tasks.splits import Splits, read_splits
+from bertkit.tasks.splits import input_paths, read_splits
 from bertkit.tasks.task import Task
 
 
@@ -73,13 +72,15 @@ def finetune_series(
     }
     if series.own_rows:
         assert data is not None
-        plan["data"] = {"sha256": hash_of_all(data)}
+        plan["data"] = {"sha256": data.sha256}
     plan = json.loads(json.dumps(plan))
     if series.own_rows:
         _check_rows(series, recipe, count, read, partial(Task.fit, config=pretrained.config, fresh_head=fresh_head))
     with replaced(folder_of_runs, accelerator):
         finished = _finished(series, output_dir, plan, recipe, count)
         runs: dict[int, dict[str, Any]] = {}
+        if more := sorted({*finished} - {*range(1, count + 1)}):
+            progress.note(f"{output_dir} has more {series.nouns}, which do not count: {listed([*map(str, more)])}")
         if data is None and len(finished) < count:
             data = read_splits(resolved, read=read)
         remarked = is_part  # remarks on rows that all runs share are shown once, here or by the command
@@ -134,12 +135,6 @@ def _check_rows(
         task = fit(own, data.training)
         for rows in data.rows.values():
             task.examples(rows, labelled=True)
-
-
-def hash_of_all(data: Splits) -> str:
-    """sha256 of all rows, independent of their order: the same for every fold."""
-    rows = [repr(row) for part in data.rows.values() for row in zip(*part.columns.values(), strict=True)]
-    return sha256("\n".join(sorted(rows)).encode("utf-8", "replace")).hexdigest()
 
 
 def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Recipe, count: int) -> dict[int, dict[str, Any]]:

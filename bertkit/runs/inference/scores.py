@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from bertkit import progress
-from bertkit.errors import listed, plural
+from bertkit.errors import UsageError, listed, plural
 from bertkit.metrics import bootstrap
 from bertkit.metrics.bootstrap import RESAMPLES, resampled
 from bertkit.metrics.classification import check_metrics
@@ -77,13 +77,16 @@ class Evaluated(NamedTuple):
 def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> Evaluated:
     """Predict and score every split; by default those of the target's recipe. Raises UsageError, DataError."""
     recipe = target.task.recipe.resolved()
+    splits = splits or recipe.eval_splits
+    if not splits:
+        raise UsageError("the recipe names no split to evaluate on", hint="name one, as in --split test")
     refuse_code(recipe)
     if note := check_metrics(recipe.metrics):
         progress.note(note)
-    target.refuse_other_folds(splits or recipe.eval_splits)
+    target.refuse_other_folds(splits)
     accelerator = start_accelerator(recipe.training.device)
     predictor = TaskPredictor(target, accelerator, recipe=recipe)
-    task, rows = predictor.task, read_splits(recipe, splits or recipe.eval_splits).rows
+    task, rows = predictor.task, read_splits(recipe, splits).rows
     data = {split: encode_split(task, split, examples, target.pretrained.tokenizer) for split, examples in rows.items()}
     for name, split in data.items():
         check_segments(split.features, target.pretrained.config)
@@ -97,7 +100,7 @@ def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) 
     """Warn if a split has changed since training, because held-out rows may then have been training rows."""
     before = target.run.get("data", {}).get(name, {})
     same_source = before.get("source") == examples.source and "rows_sha256" in before
-    if same_source and before["rows_sha256"] != hash_of_rows(task, examples):
+    if same_source and before["rows_sha256"] != hash_of_rows(task.recipe, examples):
         progress.warn(f"{name}: the rows have changed since training; the model may have been trained on some of them")
 
 

@@ -34,8 +34,8 @@ from bertkit.readers.splitting import parse_held_out
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER
 from bertkit.runs.evaluate import encode_split
-from bertkit.runs.finetuning.finetune import finetune, input_paths
-from bertkit.runs.finetuning.series import finetune_series, hash_of_all
+from bertkit.runs.finetuning.finetune import finetune
+from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.run_file import changed_settings
 from bertkit.runs.series import SEEDS
@@ -44,7 +44,7 @@ from bertkit.runs.tuning.search_space import Range, Space, shown
 from bertkit.runs.tuning.trials import JOURNAL, LOCKS, LOST, TRIES, WINNER, Trials, require_packages, start_alone
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
-from bertkit.tasks.splits import SET_ASIDE, read_splits
+from bertkit.tasks.splits import SET_ASIDE, input_paths, read_splits
 from bertkit.tasks.task import Task
 
 DRAWN = 20  # default number of trials for a space with ranges
@@ -100,7 +100,7 @@ def tune(
         "recipe": to_json(resolved, name=name),
         "training": asdict(recipe.training),
         "model": {"name": model, "fresh_head": fresh_head},
-        "data": {"sha256": hash_of_all(data)},
+        "data": {"sha256": data.sha256},
         "tuning": {"search": space, "held_out": held_out, "prune": prunes},
     }
     plan = json.loads(json.dumps(plan))
