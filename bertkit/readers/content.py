@@ -238,9 +238,9 @@ def _open(path: Path) -> io.BufferedReader[Any]:
         raise DataError(f"cannot read the file: {error.strerror}", where=str(path)) from None
 
 
-def read_text(path: str | Path, encoding: str | None = None) -> str:
-    """The whole text of a file, or of the standard input for "-". Raises as `open_content` and `Content` do."""
-    with open_content(path, encoding=encoding) as content:
+def read_text(path: str | Path, **how: Any) -> str:
+    """The whole text of a file, or of the standard input for "-". how, and what is raised: as in `open_content`."""
+    with open_content(path, **how) as content:
         return content.text()
 
 

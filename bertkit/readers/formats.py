@@ -141,7 +141,8 @@ def read_blocks(
     given = {name: value for name, value in options.items() if value is not None}
     folder = next((form for form in formats if form.is_folder), None)
     if folder is not None and Path(path).is_dir():
-        yield from folder.parse(Path(path), encoding=encoding, **_taken(given, folder, str(path)))
+        how: dict[str, Any] = {"encoding": encoding, "max_file_size": max_file_size}
+        yield from folder.parse(Path(path), **how, **_taken(given, folder, str(path)))
         return
     with open_content(path, encoding=encoding, max_file_size=max_file_size) as content:
         form = _choose(content, formats, given.keys() & _USES.keys())

@@ -9,6 +9,7 @@ from collections import Counter
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from file_contents import content_of, parsed, read_conll, refused, write
@@ -23,8 +24,8 @@ from bertkit.readers.formats import PARALLEL, read_file
 conll = partial(parsed, parse_conll)
 
 
-def read_parallel(folder: Path) -> Examples:
-    return read_file(folder, (PARALLEL,))
+def read_parallel(folder: Path, **options: Any) -> Examples:
+    return read_file(folder, (PARALLEL,), **options)
 
 
 CONLLU = """\
@@ -291,7 +292,9 @@ def test_files_side_by_side(folder):
     }
     assert examples.where(2) == f"{folder}/seq.in:3"
     (folder / "label.xz").unlink()
-    assert set(read_parallel(folder).columns) == {"tokens", "tags"}
+    assert set(read_parallel(folder, max_file_size=1e-6).columns) == {"tokens", "tags"}
+    error = refused(read_parallel, folder, max_file_size=1e-8)
+    assert (error.where, "unpacks to more than" in error.what) == (f"{folder}/seq.out.gz", True)
 
 
 @pytest.mark.parametrize(

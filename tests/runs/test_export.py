@@ -192,6 +192,12 @@ def test_predict_py_takes_no_table() -> None:
         onnx_predict.main(["--int8", "rows.CSV"])
 
 
+@pytest.mark.parametrize("arguments", [["a.jsonl", "b.jsonl"], ["--in8", "a.jsonl"], ["--help"]])
+def test_predict_py_ignores_no_argument(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match=r"usage: python predict.py \[--int8\] \[FILE\]"):
+        onnx_predict.main(arguments)
+
+
 PAIR_MODEL = {"family": "text-classification", "text": "a", "text_pair": "b"}
 TEXT_MODEL = {"family": "text-classification", "text": "a", "text_pair": None}
 

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import bertkit
 from bertkit import manifest, progress
 from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.files import UNFINISHED, Kind, OutputFolder, disk_errors, remove_folder
-from bertkit.model.config import BLOCK_KEY, BertConfig
+from bertkit.model.config import BLOCK_KEY
 from bertkit.model.devices import OneProcess
 from bertkit.model.directory import files_beside_weights
 from bertkit.model.heads import BertForTokenClassification
@@ -193,17 +192,13 @@ def _texts(predictor: Predictor, name: str, difference: float, verdict: Verdict 
         config, architecture = predictor.task.configure(config), predictor.task.architecture(config)
     else:
         block = {"format": 1, "family": FILL_MASK, "max_length": predictor.max_length}
-        config, architecture = _with_block(config, block), type(head).__name__
+        config, architecture = replace(config, extra={**config.extra, BLOCK_KEY: block}), type(head).__name__
     files = files_beside_weights(config, predictor.pretrained.tokenizer, architecture)
     if paths := _paths(predictor):
         files[_PATHS] = json.dumps(paths) + "\n"
     files[_SCRIPT] = Path(__file__).with_name("onnx_predict.py").read_text(encoding="utf-8")  # as it is
     files[_CARD] = card(name, config.extra[BLOCK_KEY]["family"], difference, verdict)
     return files
-
-
-def _with_block(config: BertConfig, block: Mapping[str, Any]) -> BertConfig:
-    return replace(config, extra={**config.extra, BLOCK_KEY: dict(block)})
 
 
 def _paths(predictor: Predictor) -> dict[str, Any]:

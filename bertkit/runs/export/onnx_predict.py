@@ -269,6 +269,8 @@ def log_marginals(scores: Any, start: Any, follow: Any, end: Any) -> Any:
 
 def main(arguments: list[str]) -> None:
     files = [each for each in arguments if not each.startswith("--")]
+    if len(files) > 1 or not {*arguments} <= {*files, "--int8"}:
+        sys.exit("usage: python predict.py [--int8] [FILE]")
     if files and files[0].lower().endswith((".csv", ".tsv", ".parquet", ".xlsx")):
         sys.exit(f"{files[0]}: this is a table; expected .txt or .jsonl, each line a text or a JSON object")
     model = Model(graph="model_quantized.onnx" if "--int8" in arguments else "model.onnx")
