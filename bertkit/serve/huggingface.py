@@ -235,8 +235,7 @@ class Served:
         if self.mask_token is not None:
             return f"The {self.mask_token} is closed."
         row = {role: _EXAMPLES[role] for role in self.columns if role in _EXAMPLES}
-        is_pair = self.predictor.task is not None and bool(getattr(self.predictor.task.recipe, "text_pair", None))
-        return row if is_pair or not self.reads_strings else row["text"]
+        return row if self.needs_pairs or not self.reads_strings else row["text"]
 
     @property
     def reads_strings(self) -> bool:

@@ -45,7 +45,8 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
     named: dict[str, str] = {}
     for run in runs:
         if (name := os.path.basename(os.path.abspath(run))) in named:
-            raise UsageError(f"two runs are named {name!r}: {named[name]} and {run}", hint="link one under another name: ln -s")
+            what = f"two runs are named {name!r}: {named[name]} and {run}"
+            raise UsageError(what, hint="give one another name, for example with ln -s")
         named[name] = run
     settings = replace(settings, token=settings.token or os.environ.get("BERTKIT_TOKEN"))
     is_open = not settings.token and not is_local(settings.host)
@@ -81,8 +82,8 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        what = f"cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}"
-        raise UsageError(what, hint="choose another --port, or --host") from None
+        reason = (error.strerror or str(error)).partition(" (while")[0]  # which create_server adds
+        raise UsageError(f"cannot listen on {host} port {port}: {reason}", hint="choose another --port, or --host") from None
     # An answer is two writes, head and body. Connections inherit this; without it the body waits for the client's delayed ACK.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening

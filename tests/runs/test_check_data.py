@@ -487,7 +487,7 @@ def test_columns_left_unused_are_named_once(tmp_path: Path, name: str, content: 
 
 
 def test_a_recipe_knows_what_its_own_data_has_besides(data_dir: Path) -> None:
-    assert not any("unused" in note for note in check("mrpc", data=str(data_dir / "GLUE" / "MRPC")).remarks.notes)
+    assert not any("not used" in note for note in check("mrpc", data=str(data_dir / "GLUE" / "MRPC")).remarks.notes)
 
 
 def test_the_total_counts_what_is_printed(run_bertkit, tmp_path: Path) -> None:

@@ -105,7 +105,12 @@ def test_sigterm_ends_it_too_and_nothing_of_texts_was_printed(folder: Path) -> N
         ("RUN nowhere", 5, "nowhere"),
         ("RUN other/RUN", 2, "two runs are named 'run'"),
         ("RUN --host 0.0.0.0", 2, "--host 0.0.0.0 lets other machines in"),
-        ("RUN --host 192.0.2.1 --token x", 2, "cannot listen on 192.0.2.1"),
+        (
+            "RUN --host 192.0.2.1 --port 9000 --token x",
+            2,
+            "cannot listen on 192.0.2.1 port 9000: Cannot assign requested address",
+        ),
+        ("RUN --host nosuch.invalid --port 9000 --token x", 2, "cannot listen on nosuch.invalid port 9000: "),
         ("RUN --port 70000", 2, "--port is 70000"),
         ("RUN --max-queue 0", 2, "--max-queue is 0"),
         ("RUN --precision int4", 2, "int4"),
@@ -134,6 +139,7 @@ def test_what_is_wrong_is_said_before_it_starts(
     errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert said in errors[0]
+    assert "Unknown error" not in errors[0]
 
 
 def test_one_thread_opens_the_models_and_computes_and_no_write_waits_for_an_acknowledgement(

@@ -144,7 +144,6 @@ def pretrain(
         tokenizer=tokenizer,
         mixes=mixes,
         course=Course(config, steps, earlier.since),
-        steps=steps,
         batches_of=batches_of,
         validation=validation,
         to_beat=to_beat,
@@ -172,7 +171,7 @@ def pretrain(
         drawing=objective.drawing,
         set_by=set_by or {},
     )
-    return train_into(run, training, values, earlier.since)
+    return train_into(run, training, values)
 
 
 class _Earlier(NamedTuple):

@@ -51,7 +51,6 @@ class Training:
     tokenizer: Tokenizer
     mixes: Sequence[Mix]
     course: Course
-    steps: int
     batches_of: Callable[..., list[Batch]]
     validation: HeldOutSequences | None
     to_beat: float | None
@@ -85,17 +84,16 @@ def try_out(training: Training, whole: Sequence[float]) -> dict[str, Any]:
     mixes = zip(whole, training.mixes, strict=True)
     tokens = sum(steps * float(mix.lengths(mix.numbers_at(0)).sum()) for steps, mix in mixes)
     parameters = sum(parameter.numel() for parameter in training.module.parameters())
-    how: dict[str, Any] = {"steps": training.steps, "tokens": tokens, "parameters": parameters}
+    how: dict[str, Any] = {"steps": training.course.steps, "tokens": tokens, "parameters": parameters}
     return measure(training.module, training.batches, training.config, training.accelerator, **how)
 
 
-def train_into(run: RunFolder, training: Training, values: dict[str, Any], since: int) -> dict[str, Any]:
+def train_into(run: RunFolder, training: Training, values: dict[str, Any]) -> dict[str, Any]:
     """Train, save to the run folder, and show the scores. Returns the final contents of run.json.
 
-    values: the initial contents of run.json. since: the step from which the latest corpora are read,
-    if the run was continued on others; else 0.
+    values: the initial contents of run.json.
     """
-    config, steps, accelerator, folder = training.config, training.steps, training.accelerator, run.output.path
+    config, steps, accelerator, folder = training.config, training.course.steps, training.accelerator, run.output.path
     with run.open(values, accelerator), tracked(accelerator, config.track, folder, values["training"]):
         state = train(
             training.module,
@@ -108,7 +106,7 @@ def train_into(run: RunFolder, training: Training, values: dict[str, Any], since
             evaluate=training.evaluate if training.validation is not None else None,
             eval_every=config.eval_steps or math.ceil(steps / EVALUATIONS),
             resume_from=run.resume_from,
-            best_since=since,
+            best_since=training.course.since,
             position=training.position_at,
             matrix_rate=matrix_rate(training.precision, training.model_config, accelerator),
             average_from=steps - round(config.average_ratio * steps),
