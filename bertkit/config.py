@@ -220,11 +220,11 @@ class TrainConfig:
     attention_dropout: float | None = option(
         None, "dropout of attention probabilities only; default: the same as --dropout", minimum=0, maximum=0.99
     )
-    seed: int = option(42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
+    seed: int = option(42, "seed of random weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
     precision: str = option(
         "auto",
         "fp32; bf16, with fp32 master weights; fp16, on a GPU, with a scaled loss; tf32, on a GPU: fp32 weights, products "
-        "in TF32; int8, on a CPU, for predict and eval: 8-bit weights and activations, if faster; auto: on a GPU bf16, or "
+        "in TF32; int8, on a CPU, for prediction: 8-bit weights and activations, if faster; auto: on a GPU bf16, or "
         "fp16 if it has no bf16; on a CPU bf16 if measured to be 1.2 times as fast as fp32",
         choices=("auto", "fp32", "tf32", "bf16", "fp16", "int8"),
         used=USE,
@@ -232,7 +232,7 @@ class TrainConfig:
     device: str = option("auto", "auto: the GPU if there is one", choices=("auto", "cpu", "cuda", "mps"), used=USE)
     micro_batch_tokens: int = option(
         8192,
-        "maximum tokens per device and forward pass; the batch is split to fit. Changes memory, not the result",
+        "maximum tokens per device and forward pass; the batch is split to fit. Changes memory and speed, not the examples",
         unit="tokens",
         minimum=1,
         used=USE,
@@ -317,7 +317,7 @@ class PretrainConfig(TrainConfig):
 
     optimizer: str = option(
         "adamw",
-        "AdamW; LAMB, for very large batches; or Muon on the matrices of the encoder, for fresh weights",
+        "AdamW; LAMB, for very large batches; or Muon on the matrices of the encoder, only from scratch",
         choices=("adamw", "lamb", "muon"),
     )
     learning_rate: float = option(1e-4, "peak learning rate", minimum=0)

@@ -83,7 +83,7 @@ def _of_command(parameter: Any) -> list[str]:
     """A row for an option or argument that a command itself declares."""
     if parameter.param_type_name == "argument":
         return [f"`{parameter.metavar or parameter.name.upper()}`", "", "", parameter.help or ""]
-    flags = ", ".join(f"`{flag}`" for flag in parameter.opts)
+    flags = ", ".join(f"`{flag}`" for flag in (*parameter.opts, *parameter.secondary_opts))
     value = "" if parameter.is_flag else parameter.metavar or _KINDS.get(parameter.type_descriptor.annotation, "text")
     default = "" if parameter.is_flag or parameter.default is None else f"`{parameter.default}`"
     return [flags, value, default, parameter.help or ""]

@@ -78,7 +78,7 @@ def _version(requested: bool) -> None:
 def _top(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
 ) -> None:
-    """Pre-train, fine-tune, evaluate and use BERT. Reads and writes Hugging Face model folders; needs no network.
+    """Pre-train, fine-tune, evaluate and use BERT. Reads and writes Hugging Face model folders; works offline.
 
     [bold]bertkit recipes[/]                                             list the tasks
 

@@ -16,14 +16,14 @@ def export(
     int8: Annotated[
         bool,
         typer.Option(
-            "--int8", help="Also write a graph quantized to 8 bits; fails if its predictions differ from the model's."
+            "--int8", help="Also write a graph quantized to int8; fails if its predictions differ too much from the model's."
         ),
     ] = False,
     texts: Annotated[
         str | None, typer.Option(help="File of rows to compare --int8 on; default: the run's own data.", metavar="FILE")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Write the 8-bit graph even if it does not pass; the card says so.")
+        bool, typer.Option("--force", help="Write the int8 graph even if it does not pass; the card says so.")
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -39,6 +39,6 @@ def export(
     from bertkit.runs.series import runs_to_use
 
     if not int8 and (texts is not None or force):
-        raise UsageError(f"{'--force' if force else '--texts'} is for --int8, which is missing", hint="add --int8")
+        raise UsageError(f"{'--force' if force else '--texts'} has no effect without --int8", hint="add --int8")
     (run,) = runs_to_use(target, ensemble=False)
     export_model(run, output_dir, int8=int8, texts=texts, force=force, overwrite=overwrite)

@@ -65,7 +65,7 @@ def finetune(
     *,
     overrides: dict[str, Any],
 ) -> None:
-    """Fine-tune a model on a recipe. transformers can open the run folder.
+    """Fine-tune a model on a recipe or on your own files. The run folder is a Hugging Face model folder.
 
     The same command resumes a stopped run. For several processes: [bold]accelerate launch -m bertkit finetune ...[/]
 

@@ -47,7 +47,7 @@ OptionsFile = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Settings for small data: stable (more epochs, warm-up, bias correction) or few-sample (a re-initialized "
+        help="Settings for small data: stable (ten epochs, warm-up, bias correction) or few-sample (a re-initialized "
         "top layer, lower rates below it); --config and other options override them.",
         metavar="|".join(PRESETS),
     ),
@@ -146,7 +146,7 @@ def _parameter(panel: str, option: Option) -> inspect.Parameter:
     )
 
 
-CHOSEN = "chosen by the model and the rows"
+CHOSEN = "chosen from the model and the data"
 _METAVARS = {int: "NUMBER", float: "NUMBER", tuple: "A,B,..."}
 
 

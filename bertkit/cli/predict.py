@@ -44,7 +44,7 @@ def predict(
         typer.Option(
             "--format",
             help="Format on stdout or in --output-dir: text (the default in a terminal), jsonl, ... For annotation tools: "
-            "label-studio, doccano or prodigy.",
+            "label-studio, doccano or prodigy, also with --output.",
         ),
     ] = None,
     ensemble: Ensemble = False,

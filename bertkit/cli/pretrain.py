@@ -44,10 +44,10 @@ def pretrain(
         Path | None,
         typer.Option(help="Fresh weights of this architecture: a config.json, or a folder with one.", metavar="FILE"),
     ] = None,
-    num_hidden_layers: Annotated[int | None, typer.Option(help="Number of layers, for fresh weights.", min=1)] = None,
-    hidden_size: Annotated[int | None, typer.Option(help="Hidden size, for fresh weights.", min=1)] = None,
+    num_hidden_layers: Annotated[int | None, typer.Option(help="Number of layers, for training from scratch.", min=1)] = None,
+    hidden_size: Annotated[int | None, typer.Option(help="Hidden size, for training from scratch.", min=1)] = None,
     num_attention_heads: Annotated[
-        int | None, typer.Option(help="Attention heads, for fresh weights; default: hidden size / 64.", min=1)
+        int | None, typer.Option(help="Attention heads, for training from scratch; default: hidden size / 64.", min=1)
     ] = None,
     config: Annotated[
         Path | None,
@@ -58,7 +58,7 @@ def pretrain(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="A group of settings: budget (a small model, from fresh weights, trained for --hours or --max-steps on a "
+            help="A group of settings: budget (a small model, from scratch, trained for --hours or --max-steps on a "
             "small machine); --config and other options override them.",
             metavar="|".join(PRETRAINING_PRESETS),
         ),
@@ -89,7 +89,7 @@ def pretrain(
     *,
     overrides: dict[str, Any],
 ) -> None:
-    """Pre-train BERT on a corpus, from fresh weights or from a model.
+    """Pre-train BERT on a corpus, from scratch or from a model.
 
     The default objective is masked tokens and next sentences. The same command resumes a stopped run.
     For several processes: [bold]accelerate launch -m bertkit pretrain ...[/]
@@ -134,7 +134,7 @@ def pretrain(
     shape = {"num_hidden_layers": num_hidden_layers, "hidden_size": hidden_size, "num_attention_heads": num_attention_heads}
     sizes = {name: value for name, value in shape.items() if value is not None}
     if model is not None and (model_size or config_name or sizes):
-        raise UsageError("--model already has a size", hint="leave out one of the two")
+        raise UsageError("--model already sets the size", hint="leave out one of the two")
     if config_name is not None and (model_size or sizes):
         raise UsageError("--config-name already sets the sizes", hint="leave out the other sizes, or change the file")
     if not (model or model_size or config_name) and not {"num_hidden_layers", "hidden_size"} <= sizes.keys():

@@ -130,7 +130,7 @@ def _download(name: str, *, near: str | None) -> Path:
         raise ModelError(what, hint=near or "check the spelling; a private model needs HF_TOKEN") from None
     except Exception as error:  # connection errors of the hub's HTTP library share no base with the hub's own
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        what = f"{name} is neither a folder nor in the hub's cache, and the hub did not deliver it: {reason}"
+        what = f"{name} is neither a folder nor in the hub's cache, and cannot be downloaded: {reason}"
         raise MachineError(what, hint=near or "name a folder, or minilm (weights from the package index)") from None
 
 

@@ -20,7 +20,7 @@ class LayersRecipe(Recipe):
         "last",
         "what the head reads for each token: last, the last layer; last4, the last four concatenated; "
         "last4-sum or last4-mix, their sum or mix; sum, the sum of all; or mix, a mix of all and the embeddings. A mix has "
-        "learned weights (ELMo). For --freeze encoder; transformers can open a head only with last",
+        "learned weights (ELMo). Meant for --freeze encoder; transformers opens the head only with last",
         choices=tuple(LAYERS),
         used=DATA,
     )

@@ -169,7 +169,7 @@ class Recipe(ABC):
         check_needs(recipe)
         if not recipe.names_files:
             if recipe.dataset is None and recipe.data is None:
-                raise UsageError("no data is named", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
+                raise UsageError("no data is given", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
             refuse_url(recipe.data)
             recipe = replace(recipe, data=_absolute(recipe.data))
             return replace(recipe, eval_splits=recipe._splits_there())

@@ -341,7 +341,7 @@ def _resume(
         if writer is not None:
             copy_to_root(of_best, run_dir)  # which may have an older model after a kill, or that of a later checkpoint
     elif state.best_step is not None:
-        progress.warn(f"the best model so far, of step {state.best_step}, is not kept: no later one is compared with it")
+        progress.warn(f"the best model so far, of step {state.best_step}, is missing: the best is chosen among later steps")
         state = TrainState(state.step, state.seconds)
     accelerator.wait_for_everyone()
     return state

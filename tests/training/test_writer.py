@@ -451,7 +451,7 @@ def test_an_earlier_checkpoint_is_resumed_with_the_best_model_of_its_time(
     best = run / "checkpoint-2" if best_kept else run / "checkpoint-6"
     assert found.state.best_step == (2 if best_kept else 6)
     assert (tmp_path / folder / WEIGHTS).read_bytes() == (best / WEIGHTS).read_bytes()
-    assert ("of step 2, is not kept" in capsys.readouterr().err) != best_kept
+    assert ("of step 2, is missing" in capsys.readouterr().err) != best_kept
 
 
 def test_a_run_in_another_folder_shares_no_file_with_the_one_it_goes_on_from(tmp_path: Path) -> None:

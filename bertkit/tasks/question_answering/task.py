@@ -195,7 +195,7 @@ class QuestionAnsweringTask(Task):
         There is no span if no answer wins or the context is empty.
         """
         if others:
-            raise ModelError(f"predictions of {self.family} have no mean of several models", hint="choose one of the runs")
+            raise ModelError(f"predictions of {self.family} cannot be averaged over models", hint="choose one of the runs")
         n_best_size, max_answer_length = self.recipe.n_best_size, self.recipe.max_answer_length
         best = best_answers(outputs, features, len(examples), n_best_size=n_best_size, max_answer_length=max_answer_length)
         tables: list[NDArray] = [best.start, best.end, best.start_logits, best.end_logits]

@@ -84,7 +84,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     def resolved(self) -> Self:
         recipe = super().resolved()
         if recipe.regression and recipe.multi_label:
-            raise UsageError("--regression predicts a number and --multi-label names", hint="leave out one of the two")
+            raise UsageError("--regression and --multi-label exclude each other", hint="leave out one of the two")
         if recipe.regression and recipe.labels:
             raise UsageError("--regression predicts a number, which has no --labels", hint="leave out one of the two")
         if recipe.classes and (recipe.regression or recipe.multi_label):
