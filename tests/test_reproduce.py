@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +110,14 @@ def test_tables_share_runs() -> None:
     assert len(models["ablation"] & models["sizes"]) == 2
 
 
+@cache
+def commands() -> dict[str, Any]:
+    return typer.main.get_command(app()).commands  # type: ignore[attr-defined]
+
+
 def parsed(command: list[str]) -> dict[str, Any]:
     """What a command line gives its command, without what is not given."""
-    commands = typer.main.get_command(app()).commands  # type: ignore[attr-defined]
-    group, words = commands[command[0]], command[1:]
+    group, words = commands()[command[0]], command[1:]
     if hasattr(group, "commands"):
         group, words = group.commands[words[0]], words[1:]
     return {name: value for name, value in group.make_context(command[0], words).params.items() if value is not None}
