@@ -40,5 +40,5 @@ def export(
 
     if not int8 and (texts is not None or force):
         raise UsageError(f"{'--force' if force else '--texts'} has no effect without --int8", hint="add --int8")
-    (run,) = runs_to_use(target, ensemble=False)
+    (run,) = runs_to_use(target)
     export_model(run, output_dir, int8=int8, texts=texts, force=force, overwrite=overwrite)

@@ -27,6 +27,7 @@ _MAY_CHANGE = {
     *("training.activation_checkpointing", "recipe.language"),
 }
 _CONFIG, _SOURCES = "model.config.", "recipe.metric_sources."  # older versions did not record these
+_HASHES = {"sha256": "{} has changed", "rows_sha256": "the rows of {} have changed"}
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 
 
@@ -134,13 +135,17 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if not all(any(key.startswith(_CONFIG) for key in side) for side in (before, after)):
         unknown |= {key for side in (before, after) for key in side if key.startswith(_CONFIG)}
     changed = [key for key in {**before, **after} if key not in _MAY_CHANGE | unknown and before.get(key) != after.get(key)]
-    told = (
-        f"the code of the metric {key.removeprefix(_SOURCES)}"
-        if key.startswith(_SOURCES)
-        else f"{key.partition('.')[2]} was {before.get(key)!r}, is {after.get(key)!r}"
-        for key in changed
-    )
-    return listed([*told], 4, "; ")
+    return listed([*dict.fromkeys(_told(key, before.get(key), after.get(key)) for key in changed)], 4, "; ")
+
+
+def _told(key: str, before: Any, after: Any) -> str:
+    """How a setting, by its path in run.json, has changed."""
+    if key.startswith(_SOURCES):
+        return f"the code of the metric {key.removeprefix(_SOURCES)}"
+    *parts, last = key.split(".")
+    if before and after and last in _HASHES:
+        return _HASHES[last].format(parts[-1])
+    return f"{key.partition('.')[2]} was {before!r}, is {after!r}"
 
 
 def default_settings() -> dict[str, Any]:

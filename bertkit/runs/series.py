@@ -76,9 +76,10 @@ SEEDS = Series("seed", lambda recipe, number, count: {"training": {"seed": numbe
 FOLDS = Series("fold", _fold, own_rows=True)
 
 
-def runs_to_use(name: str, *, ensemble: bool) -> list[str]:
+def runs_to_use(name: str, *, ensemble: bool | None = None) -> list[str]:
     """The runs that a folder stands for: the folder itself or, for a series, the median run by the first score, with a note;
-    with ensemble, all runs of the series. Raises UsageError for an ensemble if the folder is not a series.
+    with ensemble, all runs of the series. ensemble: None for a command that has no such option. Raises UsageError for an
+    ensemble if the folder is not a series.
     """
     folder = Path(name)
     series = next((series for series in (SEEDS, FOLDS) if series.runs_in(folder)), None)
@@ -94,8 +95,9 @@ def runs_to_use(name: str, *, ensemble: bool) -> list[str]:
     each = scores[first]["each"] if first else [None] * len(runs)
     ranked = sorted((value, place) for place, value in enumerate(each) if value is not None) or [(0.0, 0)]
     median = runs[ranked[(len(ranked) - 1) // 2][1]]
-    by = f", the median by {first}" if first else ""
-    progress.note(f"{name}: using {median.name} of {len(runs)} {series.nouns}{by}; --ensemble averages all")
+    by = f", the {'' if len(ranked) % 2 else 'lower '}median by {first}" if first else ""
+    more = "" if ensemble is None else "; --ensemble averages all"
+    progress.note(f"{name}: using {median.name} of {len(runs)} {series.nouns}{by}{more}")
     return [str(median)]
 
 

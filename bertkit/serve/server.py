@@ -109,7 +109,7 @@ def _warm_up(model: nn.Module, device: torch.device, max_batch_tokens: int) -> N
 
 def open_model(name: str, options: Mapping[str, Any]) -> Predictor:
     """Open a model, without reading its weights yet. Raises UsageError, ModelError."""
-    (run,) = runs_to_use(name, ensemble=False)
+    (run,) = runs_to_use(name)
     if is_language_model(run):
         return open_to_fill(run, options, top_k=MOST_FILLS)
     if read_block(read_config(resolve(run)), run) is None:

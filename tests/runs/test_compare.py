@@ -15,8 +15,9 @@ from trained import predictions_of, train
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
+from bertkit.report import Finding
 from bertkit.runs.inference.scores import evaluate_target
-from bertkit.runs.reporting.compare import Side, compare, compare_sides
+from bertkit.runs.reporting.compare import Side, compare, compare_sides, report_comparison
 from bertkit.runs.target import open_target
 
 pytestmark = pytest.mark.e2e
@@ -174,6 +175,12 @@ def test_settings_that_differ() -> None:
     assert found == {"training.seed": [1, 2], **differ}, "an older run had the default"
     several = replace(one, scorers=one.scorers * 2)
     assert compared([several, other], 3, resamples=1)["settings"] == differ, "runs of one side differ in their seeds"
+
+
+def test_runs_without_a_common_score_are_told() -> None:
+    found = compared([Side(name, RUN, [lambda rows, name=name: {name: 1.0}]) for name in ("a", "b")], 3, resamples=1)
+    (warning,) = [part for part in report_comparison(found).parts if isinstance(part, Finding)]
+    assert (warning.severity, warning.what) == ("warning", "the runs have no score in common: nothing is compared")
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ OLD = {
         ({"recipe": {"text": "a", "truncate": "tail"}}, "truncate was 'head', is 'tail'"),
         # memory, device and what is logged may change
         ({"training": {"seed": 1, "micro_batch_tokens": 64, "device": "cpu", "logging_steps": 3, "track": ["x"]}}, ""),
-        ({"data": {"train": {"rows": 6, "rows_sha256": "2"}}}, "train.rows was 5, is 6; train.rows_sha256 was '1', is '2'"),
+        ({"data": {"train": {"rows": 6, "rows_sha256": "2"}}}, "train.rows was 5, is 6; the rows of train have changed"),
         ({"data": {"train": {"rows": 5, "rows_sha256": "1"}, "dev": {"rows_sha256": "3"}}}, ""),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -120,8 +121,11 @@ def test_a_signal_in_a_seeds_last_step_stops_before_the_next(train, whole: Path,
     bertkit.load(cut / "seed-1")  # which would raise its warnings
 
 
-def test_a_report_says_which_seed_it_shows(whole: Path, tmp_path: Path) -> None:
+def test_a_report_says_which_seed_it_shows(train, whole: Path, tmp_path: Path, capsys) -> None:
     write_report([str(whole)], tmp_path / "report.html")
+    assert re.search(r"of 3 seeds, the median by validation/accuracy\n", capsys.readouterr().err), "report has no --ensemble"
+    runs_to_use(str(train(tmp_path / "two", 2)), ensemble=False)
+    assert "of 2 seeds, the lower median by validation/accuracy; --ensemble averages all" in capsys.readouterr().err
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     median = Path(*runs_to_use(str(whole), ensemble=False)).name
     assert f"{relative(whole)} has several runs; this page shows {median}</" in page

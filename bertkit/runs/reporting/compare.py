@@ -252,5 +252,6 @@ def report_comparison(comparison: Mapping[str, Any]) -> Report:
     several = any(side["runs"] > 1 for side in sides)
     drawn = f"paired bootstrap over rows{' and one run of each side' if several else ''}"
     tested = [Table(drawn, columns, differences)] if differences else []
+    none = [] if comparison["differences"] else [Finding("warning", "the runs have no score in common: nothing is compared")]
     same = [Finding("note", f"{name} has exactly the same scores as {sides[0]['name']}") for name in comparison["same"]]
-    return Report([*parts, *tested, *same], comparison)
+    return Report([*parts, *tested, *none, *same], comparison)

@@ -97,7 +97,7 @@ def _relative_paths(names: Sequence[str], runs: Sequence[ReportedRun]) -> dict[s
 def _open(names: Sequence[str]) -> list[ReportedRun]:
     runs: list[ReportedRun] = []
     for name in dict.fromkeys(names):
-        folder = Path(*runs_to_use(name, ensemble=False))
+        folder = Path(*runs_to_use(name))
         if runs and FOLDS.runs_in(Path(name)):  # rows are held out as in the first run
             folder = next((fold for fold in FOLDS.runs_in(Path(name)) if fold.name == runs[0].folder.name), folder)
         values = require_run(folder)
