@@ -165,6 +165,11 @@ FIRST_HTML, FIRST_TWICE = ([f"rows.csv:{line + n}" for n in range(3)] for line i
     [
         (MANY, {}, [("note", "12 rows with HTML", FIRST_HTML), ("note", "22 duplicate", FIRST_TWICE)]),
         (ab(12, labels="a") + ab(9, "bad {0} {0}", "b"), {}, [("warning", "1 label with fewer than 10 rows: b (9)", [])]),
+        (
+            [*((f"good {n}", "invoice") for n in range(12)), ("x y", "invioce"), ("y z", "invoice2")],
+            {},
+            [("warning", "2 labels with fewer than 10 rows: invioce (1, or invoice?), invoice2 (1)", [])],
+        ),
         (ab(12, labels="a") + ab(10, "bad {0} {0}", "b"), {}, []),
         (FREQUENT, {}, [("note", "90.2% of labels are a", [])]),
         (FREQUENT[2:], {}, []),  # 108 of 120: no more than nine tenths

@@ -6,6 +6,8 @@ meaningless; a warning costs accuracy; a note is good to know.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +33,7 @@ from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
 _RARE = 10  # labels with fewer training rows are hardly learned
+_MISSPELT = 0.85  # similarity above which a rare label may be meant to be a common one
 
 
 @dataclass(frozen=True)
@@ -259,7 +262,12 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
 
 
 def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:
-    rare = [f"{quoted(name)} ({count})" for name, count in sorted(known.items(), key=lambda item: item[1]) if count < _RARE]
+    common = [name for name, count in known.items() if count >= _RARE] if isinstance(recipe, TextClassification) else []
+    rare = [
+        f"{quoted(name)} ({count}{_as_a_question(name, common)})"
+        for name, count in sorted(known.items(), key=lambda item: item[1])
+        if count < _RARE
+    ]
     if rare:
         weighted = isinstance(recipe, ClassLossRecipe) and recipe.other_loss is None
         hint = "add rows, merge labels, or try --class-weights balanced" if weighted else "add rows, or merge labels"
@@ -269,6 +277,12 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
     if most > 0.9 * known.total() and len(known) > 1:
         share = f"{most / known.total():.1%} of labels are {quoted(name)}"
         yield Finding("note", f"{training}: {share}: accuracy says little; watch F1 of the others")
+
+
+def _as_a_question(name: str, common: Sequence[str]) -> str:
+    """Whether a rare label may be a common one that is misspelt; not if they differ in digits alone, as classes may."""
+    (meant,) = difflib.get_close_matches(name, common, n=1, cutoff=_MISSPELT) or [""]
+    return f", or {quoted(meant)}?" if meant and re.sub(r"\d", "", meant) != re.sub(r"\d", "", name) else ""
 
 
 def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
