@@ -24,7 +24,7 @@ def evaluate(
             "--output-dir",
             "-o",
             "--output",
-            help="Folder for the predictions; further splits go into subfolders.",
+            help="Folder for the predictions, which replace earlier ones; further splits go into subfolders.",
             metavar="DIR",
         ),
     ] = None,

@@ -255,6 +255,9 @@ def test_predict_py_reads_a_pair_only_for_a_model_of_pairs(tmp_path: Path, make_
         assert [each.returncode for each in ran] == [0, int(reads_pairs)]
         if reads_pairs:
             assert "line 1: there is no text_pair" in ran[1].stderr
+            absent = subprocess.run([*command, "--int8", pair], capture_output=True, encoding="utf-8")
+            assert (absent.returncode, absent.stderr[:17]) == (1, "error: there is n")
+            assert absent.stderr.endswith("model_quantized.onnx; bertkit export --int8 writes the one of --int8\n")
         else:
             one, other = (json.loads(each.stdout)["prediction"] for each in ran)
             assert one == other

@@ -55,7 +55,9 @@ class Model:
         self.cls, self.sep, self.mask, self.unk = (
             vocabulary[special[f"{role}_token"]] for role in ("cls", "sep", "mask", "unk")
         )
-        self.session = InferenceSession(str(Path(folder) / "onnx" / graph), providers=["CPUExecutionProvider"])
+        if not (path := Path(folder) / "onnx" / graph).is_file():
+            raise FileNotFoundError(f"there is no {path}; bertkit export --int8 writes the one of --int8")
+        self.session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
         self.decide = {
             "text-classification": self.classify,
             "token-classification": self.tag,
