@@ -300,7 +300,11 @@ class Recipe(ABC):
         faults = self.refused(rows, labelled=labelled)
         if labelled and faults and len(faults) == len(rows):
             raise DataError(f"no row can be used: {summary_of([*faults.values()])}", where=rows.source)
-        return rows.without(faults)
+        rest = rows.without(faults)
+        if labelled and len(faults) > len(rest):
+            what = f"{len(faults)} of {len(rows)} rows are left out; are encoding, separator and columns right?"
+            rest = replace(rest, remarks=rest.remarks + Remarks(warnings=(f"{rows.source}: {what}",)))
+        return rest
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
         """With --on-error skip, the rows that cannot be used, and why; else none, as `standardize` raises at the first one."""

@@ -82,6 +82,8 @@ def test_what_cannot_be_used_is_left_out_and_named(
     assert len(found) == kept
     assert [int(re.findall(r":(\d+)\)$", fault)[0]) for fault in found.remarks.left_out] == lines
     *first, warning = found.remarks.summed().warnings  # of what is no text, what helps
+    if len(lines) > kept:
+        assert "rows are left out" in first.pop()
     assert len(first) == (b"\xff" in path.read_bytes() or b"\0" in path.read_bytes())
     assert warning.startswith(f"skipped {len(lines)} row")
     assert all(f"({path}:{line})" in warning for line in lines)
@@ -173,6 +175,7 @@ def test_what_is_no_text_is_said_once_with_what_helps(run_bertkit, tmp_path: Pat
     told = " ".join(ran.err.split())
     assert ran.code == 0, ran.err
     assert "skipped 40 rows" in told
+    assert told.count("rows.csv: 40 of 42 rows are left out; are encoding, separator and columns right?") == 1
     assert told.count("is not UTF-8; the file looks like Latin-1") == 1
     assert "rows.csv:2); if so, add --encoding latin-1" in told
 
@@ -196,7 +199,7 @@ def test_finetune_check_and_predict_say_what_they_leave_out(run_bertkit, tiny_mo
     assert "warning: train: skipped 2 rows: " in ran.err
     assert "(rows.csv:5)" in ran.err.replace(f"{tmp_path}/", "")
     ran = run_bertkit("check", "rows.csv", "--on-error", "skip")
-    assert (ran.code, "train: skipped 2 rows" in ran.err) == (0, True), ran.err
+    assert (ran.code, "train: skipped 2 rows" in ran.err, "are left out" in ran.err) == (0, True, False), ran.err
     (tmp_path / "new.jsonl").write_text(as_jsonl(*({"text": None} for _ in range(70)), {"text": "good book"}, '{"x'))
     assert run_bertkit("predict", "run", "new.jsonl").code == 3
     for ending in ("jsonl", "csv", "parquet"):  # the first window has no row to predict
