@@ -144,6 +144,7 @@ def test_every_command_parses(scale: str) -> None:
     assert len(runs) > 60
 
 
+@pytest.mark.slow
 def test_every_task_of_laptop_reads_its_data(data_dir: Path) -> None:
     scale = read_scale("laptop")
     every = [cell for table in tables_at(scale) for cell in cells_of(table, seeds=1, folder=Path("/t"), data=data_dir)]

@@ -355,6 +355,7 @@ def test_sigterm_ends_a_command_with_143(shell, place: Path) -> None:
     assert (ran.code, "Traceback" in ran.err) == (143, False), ran.err
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_workers_of_a_corpus_without_a_word(place: Path, tiny_model_dir: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("good movie was here. and bad\n" * 1_200_000, encoding="utf-8")

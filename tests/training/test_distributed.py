@@ -197,7 +197,7 @@ def test_two_processes_choose_the_rows_to_label_that_one_chooses(make_model_dir,
     assert len({*one}) == 4
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate launch"])
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate launch", marks=pytest.mark.slow)])
 def test_a_launcher_on_each_machine_makes_one_run(launcher: str, make_model_dir, tmp_path: Path, monkeypatch) -> None:
     """As docs/scale.md says it for four; here one machine is two."""
     monkeypatch.chdir(tmp_path)
@@ -229,7 +229,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("differing", ["rows", "checkpoint"])
+@pytest.mark.parametrize("differing", ["rows", pytest.param("checkpoint", marks=pytest.mark.slow)])
 def test_processes_that_differ_end_before_the_first_step(
     differing: str, make_model_dir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
