@@ -264,7 +264,7 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
 def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:
     common = [name for name, count in known.items() if count >= _RARE] if isinstance(recipe, TextClassification) else []
     rare = [
-        f"{quoted(name)} ({count}{_as_a_question(name, common)})"
+        f"{quoted(name)} ({count}{_perhaps_meant(name, common)})"
         for name, count in sorted(known.items(), key=lambda item: item[1])
         if count < _RARE
     ]
@@ -279,8 +279,8 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
         yield Finding("note", f"{training}: {share}: accuracy says little; watch F1 of the others")
 
 
-def _as_a_question(name: str, common: Sequence[str]) -> str:
-    """Whether a rare label may be a common one that is misspelt; not if they differ in digits alone, as classes may."""
+def _perhaps_meant(name: str, common: Sequence[str]) -> str:
+    """A question that names the common label that a rare one may misspell; "" for none, and if they differ in digits alone."""
     (meant,) = difflib.get_close_matches(name, common, n=1, cutoff=_MISSPELT) or [""]
     return f", or {quoted(meant)}?" if meant and re.sub(r"\d", "", meant) != re.sub(r"\d", "", name) else ""
 
