@@ -325,6 +325,25 @@ def test_published_scores_are_of_the_model_that_was_trained(run_bertkit, make_mo
     assert "0.9270" not in run_bertkit("eval", "run", "--validation", "SST-2/dev.tsv").err
 
 
+def test_eval_warns_of_rows_that_were_or_may_have_been_trained_on(run_bertkit, make_model_dir, tmp_path: Path) -> None:
+    rows = [f"{label},{word} {thing}\n" for word, label in (("good", 1), ("bad", 0)) for thing in ("movie", "book", "story")]
+    for name, chosen in (("train", rows[::2]), ("dev", rows[1::2]), ("copy", rows[::2])):
+        (tmp_path / f"{name}.csv").write_text("label,text\n" + "".join(chosen), encoding="utf-8")
+    how = ("--train", "train.csv", "--validation", "dev.csv", "-m", make_model_dir("BertModel"), "--max-steps", 1, "-o", "run")
+    assert run_bertkit("finetune", "text-classification", *how, "--max-length", 16).code == 0
+
+    def warned(*options: str) -> list[str]:
+        ran = run_bertkit("eval", "run", *options)
+        assert ran.code == 0, ran.err
+        return [words for words in ("was trained on these rows", "may have been trained on some") if words in ran.err]
+
+    assert warned() == []
+    assert warned("--validation", "copy.csv") == warned("--split", "train") == ["was trained on these rows"]
+    with open(tmp_path / "dev.csv", "a", encoding="utf-8") as file:
+        file.write("1,good play\n")
+    assert warned() == ["may have been trained on some"]
+
+
 # --- predict ---------------------------------------------------------------------------------------------------------------
 
 TEXTS = [

@@ -90,17 +90,19 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> Ev
     data = {split: encode_split(task, split, examples, target.pretrained.tokenizer) for split, examples in rows.items()}
     for name, split in data.items():
         check_segments(split.features, target.pretrained.config)
-        _warn_if_changed(target, task, name, split.examples)
+        _warn_if_seen(target, task, name, split.examples)
     scored = predictor.score(data)
     accelerator.wait_for_everyone()
     return Evaluated(predictor, target.trained_from, scored, rows, data)
 
 
-def _warn_if_changed(target: Opened, task: Task, name: str, examples: Examples) -> None:
-    """Warn if a split has changed since training, because held-out rows may then have been training rows."""
-    before = target.run.get("data", {}).get(name, {})
-    same_source = before.get("source") == examples.source and "rows_sha256" in before
-    if same_source and before["rows_sha256"] != hash_of_rows(task.recipe, examples):
+def _warn_if_seen(target: Opened, task: Task, name: str, examples: Examples) -> None:
+    """Warn if the model was trained on a split's rows, or may have been trained on some, as they have changed since."""
+    data = target.run.get("data", {})
+    before, rows = data.get(name, {}), hash_of_rows(task.recipe, examples)
+    if rows == data.get(task.recipe.train_split, {}).get("rows_sha256"):
+        progress.warn(f"{name}: the model was trained on these rows; their scores do not show how it does on new ones")
+    elif before.get("source") == examples.source and before.get("rows_sha256", rows) != rows:
         progress.warn(f"{name}: the rows have changed since training; the model may have been trained on some of them")
 
 
