@@ -27,7 +27,13 @@ _MAY_CHANGE = {
     *("training.activation_checkpointing", "recipe.language"),
 }
 _CONFIG, _SOURCES = "model.config.", "recipe.metric_sources."  # older versions did not record these
-_HASHES = {"sha256": "{} has changed", "rows_sha256": "the rows of {} have changed"}
+_HASHES = {
+    "sha256": "{} has changed",
+    "rows_sha256": "the rows of {} have changed",
+    "hashes": "the documents of {} have changed",
+    **dict.fromkeys(("fingerprint", "vocab_hash"), "the {} has changed"),  # of a tokenizer
+    "entities": "the entities to mask in {} have changed",
+}
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 
 
@@ -135,7 +141,9 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if not all(any(key.startswith(_CONFIG) for key in side) for side in (before, after)):
         unknown |= {key for side in (before, after) for key in side if key.startswith(_CONFIG)}
     changed = [key for key in {**before, **after} if key not in _MAY_CHANGE | unknown and before.get(key) != after.get(key)]
-    return listed([*dict.fromkeys(_told(key, before.get(key), after.get(key)) for key in changed)], 4, "; ")
+    # a split's features follow from its rows and from settings, which say more
+    causes = [key for key in changed if not (key.startswith("data.") and key.endswith(".sha256"))]
+    return listed([*dict.fromkeys(_told(key, before.get(key), after.get(key)) for key in causes or changed)], 4, "; ")
 
 
 def _told(key: str, before: Any, after: Any) -> str:

@@ -29,7 +29,8 @@ from bertkit.readers.formats import (
 from bertkit.readers.parallel import is_parallel
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
 from bertkit.tasks.multiple_choice.recipe import guess_choices
-from bertkit.tasks.recipe import Recipe, refuse_url
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.sources import refuse_url
 from bertkit.tasks.token_classification.sentences import LISTS
 
 # A .txt file can hold anything, so its content decides.

@@ -20,9 +20,10 @@ from bertkit.readers.faults import summary_of
 from bertkit.readers.formats import ANY_WORDS, SPLITS, TEXTS, Format, endings_of, read_blocks
 from bertkit.readers.remote import is_url
 from bertkit.readers.splitting import Fold, parse_held_out
-from bertkit.tasks.sources import Embedded, Folder, Hub
+from bertkit.tasks.sources import Embedded, Folder, Hub, refuse_url
 
 _READING = ("separator", "encoding", "rows", "max_file_size", "on_error")  # options that say how files are read
+_UNREAD = "the row is empty or cannot be read"
 
 
 class Columns(NamedTuple):
@@ -125,6 +126,13 @@ class Recipe(ABC):
     def splits(self) -> tuple[str, ...]:
         """The splits for training and evaluation."""
         return tuple(dict.fromkeys((self.train_split, *self.eval_splits)))
+
+    @property
+    def first_eval_split(self) -> str:
+        """The split whose first score decides the best step. Raises UsageError if there is none."""
+        if not self.eval_splits:
+            raise UsageError("there is no split to evaluate on", hint="a recipe names its splits in eval_splits")
+        return self.eval_splits[0]
 
     @property
     def file_endings(self) -> tuple[str, ...]:
@@ -301,8 +309,9 @@ class Recipe(ABC):
         if labelled and faults and len(faults) == len(rows):
             raise DataError(f"no row can be used: {summary_of([*faults.values()])}", where=rows.source)
         rest = rows.without(faults)
-        if labelled and len(faults) > len(rest):
-            what = f"{len(faults)} of {len(rows)} rows are left out; are encoding, separator and columns right?"
+        unread = [why for why in faults.values() if why.startswith(_UNREAD)]
+        if labelled and len(unread) > len(rows) / 2:
+            what = f"{len(unread)} of {len(rows)} rows are empty or cannot be read; are encoding and separator right?"
             rest = replace(rest, remarks=rest.remarks + Remarks(warnings=(f"{rows.source}: {what}",)))
         return rest
 
@@ -321,7 +330,7 @@ class Recipe(ABC):
                 if end - begin > 1:
                     parts += [(middle, end), (begin, middle)]
                 elif all(values[begin] is None for values in rows.columns.values()):
-                    found[begin] = f"the row is empty or cannot be read ({rows.where(begin)})"
+                    found[begin] = f"{_UNREAD} ({rows.where(begin)})"
                 else:
                     found[begin] = str(error)
         return found
@@ -401,14 +410,6 @@ def _families(of: type[Recipe] = Recipe) -> Iterator[type[Recipe]]:
         if "family" in each.__dict__:
             yield each
         yield from _families(each)
-
-
-def refuse_url(data: str | None) -> None:
-    """Raise UsageError if --data is a URL: a folder's files can only be found locally."""
-    if data is not None and is_url(data):
-        raise UsageError(
-            "--data is a URL; expected a local folder", where=data, hint="name its files: --train URL --validation URL"
-        )
 
 
 def _absolute(path: str | None) -> str | None:

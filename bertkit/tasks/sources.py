@@ -12,6 +12,7 @@ from bertkit.errors import DataError, UsageError, did_you_mean, listed
 from bertkit.readers import Examples
 from bertkit.readers.formats import PARALLEL, SPLITS, endings_of, find_split_file
 from bertkit.readers.hub import read_hub
+from bertkit.readers.remote import is_url
 
 
 def recipe_folder() -> Path:
@@ -131,3 +132,11 @@ def hub(path: str, name: str | None = None, *, revision: str | None = None) -> H
 def embedded(folder: str) -> Embedded:
     """Data that ships with bertkit: a folder below recipes/data."""
     return Embedded(folder)
+
+
+def refuse_url(data: str | None) -> None:
+    """Raise UsageError if --data is a URL: a folder's files can only be found locally."""
+    if data is not None and is_url(data):
+        raise UsageError(
+            "--data is a URL; expected a local folder", where=data, hint="name its files: --train URL --validation URL"
+        )

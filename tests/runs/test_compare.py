@@ -15,7 +15,7 @@ from trained import predictions_of, train
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
-from bertkit.report import Finding
+from bertkit.report import Finding, Table
 from bertkit.runs.inference.scores import evaluate_target
 from bertkit.runs.reporting.compare import Side, compare, compare_sides, report_comparison
 from bertkit.runs.target import open_target
@@ -179,7 +179,10 @@ def test_settings_that_differ() -> None:
 
 def test_runs_without_a_common_score_are_told() -> None:
     found = compared([Side(name, RUN, [lambda rows, name=name: {name: 1.0}]) for name in ("a", "b")], 3, resamples=1)
-    (warning,) = [part for part in report_comparison(found).parts if isinstance(part, Finding)]
+    scores, warning = report_comparison(found).parts
+    assert isinstance(scores, Table)
+    assert isinstance(warning, Finding)
+    assert scores.rows == [["a", 1.0, None], ["b", None, 1.0]]
     assert (warning.severity, warning.what) == ("warning", "the runs have no score in common: nothing is compared")
 
 
@@ -204,6 +207,12 @@ def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: p
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(runs / "other")])
     assert (error.value.where, error.value.what.endswith("in these columns: text")) == (str(runs / "other"), True)
+    shutil.copytree(runs / "one", tmp_path / "apart" / "unevaluated")
+    run = json.loads((tmp_path / "apart" / "unevaluated" / "run.json").read_text(encoding="utf-8"))
+    run["recipe"] |= {"train": None, "validation": None, "data": str(runs), "eval_splits": []}
+    (tmp_path / "apart" / "unevaluated" / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    with pytest.raises(UsageError, match="no split to evaluate on"):
+        compare([str(tmp_path / "apart" / "unevaluated"), str(runs / "one")])
     monkeypatch.setattr("bertkit.runs.reporting.compare.evaluate_target", lambda *_: pytest.fail("a run was evaluated"))
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(tmp_path)])

@@ -201,11 +201,13 @@ def test_an_unfinished_run_resumes_from_its_newest_checkpoint(tmp_path: Path) ->
     assert RunFolder.prepare(tmp_path, resume=str(tmp_path / "checkpoint-9")).resume_from == tmp_path / "checkpoint-9"
 
 
-OLD = {
+OLD: dict[str, Any] = {
     "recipe": {"text": "a"},
     "training": {"seed": 1},
-    "data": {"train": {"rows": 5, "rows_sha256": "1"}},
+    "data": {"train": {"rows": 5, "rows_sha256": "1", "sha256": "f"}},
 }
+CORPUS = {"tokenizer": {"fingerprint": "1", "vocab_hash": "2", "vocab_size": 8}, "hashes": "3", "entities": "4"}
+OTHER_CORPUS = {"tokenizer": {"fingerprint": "5", "vocab_hash": "6", "vocab_size": 8}, "hashes": "7", "entities": "8"}
 
 
 @pytest.mark.parametrize(
@@ -218,12 +220,24 @@ OLD = {
         ({"recipe": {"text": "a", "truncate": "tail"}}, "truncate was 'head', is 'tail'"),
         # memory, device and what is logged may change
         ({"training": {"seed": 1, "micro_batch_tokens": 64, "device": "cpu", "logging_steps": 3, "track": ["x"]}}, ""),
-        ({"data": {"train": {"rows": 6, "rows_sha256": "2"}}}, "train.rows was 5, is 6; the rows of train have changed"),
-        ({"data": {"train": {"rows": 5, "rows_sha256": "1"}, "dev": {"rows_sha256": "3"}}}, ""),
+        (
+            {"data": {"train": {"rows": 6, "rows_sha256": "2", "sha256": "g"}}},
+            "train.rows was 5, is 6; the rows of train have changed",
+        ),
+        ({"data": {"train": OLD["data"]["train"], "dev": {"rows_sha256": "3"}}}, ""),
+        # other features alone: labels, or a tokenizer
+        ({"data": {"train": OLD["data"]["train"] | {"sha256": "g"}}}, "train has changed"),
+        ({"training": {"seed": 2}, "data": {"train": OLD["data"]["train"] | {"sha256": "g"}}}, "seed was 1, is 2"),
     ],
 )
 def test_settings_that_changed(changes: dict[str, Any], changed: str) -> None:
     assert changed_settings(OLD, OLD | changes) == changed
+
+
+def test_corpora_that_changed() -> None:
+    assert changed_settings({"data": {"corpus": CORPUS}}, {"data": {"corpus": OTHER_CORPUS}}) == (
+        "the tokenizer has changed; the documents of corpus have changed; the entities to mask in corpus have changed"
+    )
 
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_what_is_refused_changes_nothing(unfinished: Path, data: Path, command, 
     refused(command(tmp_path / "other", "--resume", checkpoint, "--learning-rate", "1e-3"), "learning_rate", 0.003, 0.001)
     rows = (data / "train.csv").read_text(encoding="utf-8")
     (data / "train.csv").write_text(rows.replace("\n", "\ngood ", 1), encoding="utf-8")
-    refused(command(unfinished), unfinished, "train has changed; the rows of train have changed")
+    refused(command(unfinished), unfinished, ": the rows of train have changed")
     (data / "train.csv").write_text(rows, encoding="utf-8")
     assert content_of(tmp_path) == before
     weights = bytearray((unfinished / CHECKPOINT / "model.safetensors").read_bytes())

@@ -33,6 +33,8 @@ from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
 _RARE = 10  # labels with fewer training rows are hardly learned
+_SHOWN = 12  # of labels, in a line
+_NUMBER = re.compile(r"[\W_]*\d+")
 _MISSPELT = 0.85  # similarity above which a rare label may be meant to be a common one
 
 
@@ -255,24 +257,22 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
                 else "add such rows to training"
             )
             severity = "error" if _are_refused(recipe, only, known) else "warning"
-            yield Finding(severity, f"{split}: labels missing from {training}: {listed([*map(quoted, only)], 12)}", hint=hint)
+            names = listed([*map(quoted, only)], _SHOWN)
+            yield Finding(severity, f"{split}: labels missing from {training}: {names}", hint=hint)
         if split != training and (never := sorted(set(known) - set(counts))) and counts:
-            names = listed([*map(quoted, never)], 12)
+            names = listed([*map(quoted, never)], _SHOWN)
             yield Finding("note", f"{split}: no row has {names}: its scores do not cover them")
 
 
 def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:
     common = [name for name, count in known.items() if count >= _RARE] if isinstance(recipe, TextClassification) else []
-    rare = [
-        f"{quoted(name)} ({count}{_perhaps_meant(name, common)})"
-        for name, count in sorted(known.items(), key=lambda item: item[1])
-        if count < _RARE
-    ]
+    rare = sorted((name for name, count in known.items() if count < _RARE), key=known.__getitem__)
     if rare:
         weighted = isinstance(recipe, ClassLossRecipe) and recipe.other_loss is None
         hint = "add rows, merge labels, or try --class-weights balanced" if weighted else "add rows, or merge labels"
-        what = f"{training}: {plural(len(rare), 'label')} with fewer than {_RARE} rows: {listed(rare, 12)}"
-        yield Finding("warning", what, hint=hint)
+        shown = [f"{quoted(name)} ({known[name]}{_perhaps_meant(name, common)})" for name in rare[:_SHOWN]]
+        names = listed(shown, _SHOWN, total=len(rare))
+        yield Finding("warning", f"{training}: {plural(len(rare), 'label')} with fewer than {_RARE} rows: {names}", hint=hint)
     name, most = known.most_common(1)[0]
     if most > 0.9 * known.total() and len(known) > 1:
         share = f"{most / known.total():.1%} of labels are {quoted(name)}"
@@ -280,9 +280,17 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
 
 
 def _perhaps_meant(name: str, common: Sequence[str]) -> str:
-    """A question that names the common label that a rare one may misspell; "" for none, and if they differ in digits alone."""
-    (meant,) = difflib.get_close_matches(name, common, n=1, cutoff=_MISSPELT) or [""]
-    return f", or {quoted(meant)}?" if meant and re.sub(r"\d", "", meant) != re.sub(r"\d", "", name) else ""
+    """A question that names the common label that a rare one may misspell; "" for none.
+
+    Not for names that differ in a number alone, or in a prefix, as opposites do.
+    """
+    spellings = {label.casefold(): label for label in common}
+    for found in difflib.get_close_matches(name.casefold(), spellings, n=1, cutoff=_MISSPELT):
+        meant = spellings[found]
+        prefixed = len(name) != len(meant) and (name.casefold().endswith(found) or found.endswith(name.casefold()))
+        if not prefixed and _NUMBER.sub("", meant) != _NUMBER.sub("", name):
+            return f", or {quoted(meant)}?"
+    return ""
 
 
 def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:

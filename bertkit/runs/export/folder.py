@@ -126,23 +126,21 @@ def _open(name: str, *, int8: bool, texts: str | None) -> tuple[Predictor, Compa
 
 
 def _rows(target: Opened, texts: str | None) -> ComparedRows:
-    """The rows of a file, or a run's own training rows; and a run's dev rows."""
+    """The rows of a file, or a run's own training rows; and a run's dev rows, if they can be read."""
     if texts is None:
-        return ComparedRows(_spread(_read(target, target.task.recipe.train_split, labelled=False)), _dev_rows(target))
-    recipe = target.task.recipe.with_file(texts, (), target.written).resolved()
-    given = target.task.examples(join_blocks(recipe.read_blocks(texts, labelled=False)), labelled=False)
-    report_remarks(given.remarks)
+        given = _read(target, target.task.recipe.train_split, labelled=False)
+    else:
+        recipe = target.task.recipe.with_file(texts, (), target.written).resolved()
+        given = target.task.examples(join_blocks(recipe.read_blocks(texts, labelled=False)), labelled=False)
+        report_remarks(given.remarks)
     dev = None
     if target.run:
         try:
-            dev = _dev_rows(open_target(str(target.pretrained.folder), None, _ON_CPU))
+            own = target if texts is None else open_target(str(target.pretrained.folder), None, _ON_CPU)
+            dev = _read(own, own.task.recipe.resolved().first_eval_split, labelled=True)
         except (DataError, UsageError) as error:
-            progress.warn(f"the dev scores are not compared: the run's own data cannot be read: {error}")
+            progress.warn(f"the dev scores are not compared: {error}")
     return ComparedRows(_spread(given), dev)
-
-
-def _dev_rows(target: Opened) -> Examples:
-    return _read(target, target.task.recipe.resolved().eval_splits[0], labelled=True)
 
 
 def _read(target: Opened, split: str, *, labelled: bool) -> Examples:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from bertkit import progress
-from bertkit.errors import UsageError, listed, plural
+from bertkit.errors import listed, plural
 from bertkit.metrics import bootstrap
 from bertkit.metrics.bootstrap import RESAMPLES, resampled
 from bertkit.metrics.classification import check_metrics
@@ -77,9 +77,7 @@ class Evaluated(NamedTuple):
 def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> Evaluated:
     """Predict and score every split; by default those of the target's recipe. Raises UsageError, DataError."""
     recipe = target.task.recipe.resolved()
-    splits = splits or recipe.eval_splits
-    if not splits:
-        raise UsageError("the recipe names no split to evaluate on", hint="name one, as in --split test")
+    splits = splits or (recipe.first_eval_split, *recipe.eval_splits[1:])
     refuse_code(recipe)
     if note := check_metrics(recipe.metrics):
         progress.note(note)

@@ -140,7 +140,7 @@ def open_sides(
                 scored.append(known[folder])
                 continue
             target = open_target(str(folder), recipe_name, {})
-            split = split or target.task.recipe.resolved().eval_splits[0]
+            split = split or target.task.recipe.resolved().first_eval_split
             scored.append(evaluate_target(target, (split,)).of(split))
         if split == HELD_OUT and FOLDS.runs_in(Path(name)):
             scored = [_together(scored)]
@@ -232,7 +232,8 @@ def report_comparison(comparison: Mapping[str, Any]) -> Report:
     """Tables of the scores, of the settings that differ, and of the differences."""
     sides = comparison["sides"]
     names = [f"{side['name']} ({side['runs']} runs)" if side["runs"] > 1 else side["name"] for side in sides]
-    rows = [[name, *(side["scores"].get(name) for side in sides)] for name in sides[0]["scores"]]
+    scores = dict.fromkeys(name for side in sides for name in side["scores"])
+    rows = [[name, *(side["scores"].get(name) for side in sides)] for name in scores]
     parts = [Table(f"{comparison['split']}: {comparison['rows']} rows", ["score", *names], rows)]
     if comparison["settings"]:
         settings = [[name, *map(str, values)] for name, values in comparison["settings"].items()]
