@@ -1,7 +1,7 @@
 """Speed and memory of training, compared with the Trainer of transformers.
 
 Writes results/bench.json for text classification, results/bench_families.json for tags and answers, and
-results/bench_pretraining.json. Where bertkit takes fp32, because bf16 is no faster there, the names end in _fp32.
+results/bench_pretraining.json. Where --precision auto is fp32, the names end in _fp32.
 
 Every side runs in a fresh process; sides take turns, on the same rows, weights, batch size, steps and seeds. The result is the
 ratio of the medians over the rounds. Run it with `make bench`, on an otherwise idle machine.
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_corpus import measure_corpus
-from provenance import ROOT, provenance, write_result
+from provenance import ROOT, named_here, provenance, write_result
 from task_rows import read_columns
 from timed_training import CORPUS, SIZES, TRAINERS
 from turns import run_script, take_turns, typed
@@ -42,7 +42,6 @@ NAMES = {
     "best": f"(d) Trainer: {TRAINERS['best']}",
     "bf16": f"(e) Trainer: {TRAINERS['bf16']}",
 }
-FP32 = "_fp32"  # ends the names of results from machines where auto is fp32: they are shown apart
 HOPELESS = 0.5  # times fp32's rate of products: below it no side is run in bf16
 FASTEST = "fastest"  # in place of a side: the fastest of the task's peers on this machine
 # One round: ours and theirs in turn.
@@ -316,7 +315,8 @@ def main() -> None:
         values = measure(result, chosen, options)
         show(values)
         if options.rounds < 3 or options.steps or chosen != whole:
-            progress.note(f"results/{values['name']}.json is as it was: it takes three rounds of {', '.join(whole)}")
+            it_takes = f"three rounds of {', '.join(whole)}, without --steps"
+            progress.note(f"results/{values['name']}.json is as it was: it takes {it_takes}")
         else:
             progress.note(f"wrote {write_result(values['name'], values).relative_to(ROOT)}")
 
@@ -333,7 +333,7 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
     steps = {task: options.steps or TASKS[task].steps for task in tasks}
     asked = {"tasks": ",".join(tasks), "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}
     values: dict[str, Any] = {
-        "name": result,
+        "name": named_here(result, rates),
         "command": [" ".join(["python scripts/bench.py", *typed(asked)])],
         **provenance(),
         "seeds": list(range(1, options.rounds + 1)),
@@ -376,9 +376,6 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
                 "sides": sides,
                 "ratios": compare(task, sides, left_out),
             }
-    taken = (precision for found in values["tasks"].values() for precision in found["sides"]["bertkit"]["precision"])
-    if statistics.mode(taken) == "fp32":
-        values["name"] += FP32
     if result == "bench_pretraining":
         values["corpus"] = measure_corpus(options.data, options.rounds)
     return values

@@ -106,7 +106,8 @@ def main() -> None:
     values = measure(options)
     progress.table("medians", header(values), rows(values))
     if options.rounds < 3 or options.steps or options.tasks != ",".join(TASKS):
-        progress.note(f"results/{NAME}.json is as it was: it takes three rounds of {', '.join(TASKS)}")
+        whole = f"three rounds of {', '.join(TASKS)}, without --steps"
+        progress.note(f"results/{NAME}.json is as it was: it takes {whole}")
     else:
         progress.note(f"wrote {write_result(NAME, values).relative_to(ROOT)}")
 

@@ -1,8 +1,9 @@
 """Speed of prediction, compared with transformers, ONNX Runtime and OpenVINO, on the same fine-tuned weights and dev rows.
 
-Writes results/bench_prediction.json. Every side runs in a fresh process; sides take turns, and the results are medians over the
-rounds, with the score of the predictions next to the speed. Fine-tuned runs and the peers' graphs are made once and kept in
---work. Run it with `make bench-predict`, on an otherwise idle machine.
+Writes results/bench_prediction.json, or bench_prediction_fp32.json where --precision auto is fp32. Every side runs in a fresh
+process; sides take turns, and the results are medians over the rounds, with the score of the predictions next to the speed.
+Fine-tuned runs and the peers' graphs are made once and kept in --work. Run it with `make bench-predict`, on an otherwise idle
+machine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from entries import PREDICTION
 from prediction_inputs import read_rows
 from prediction_models import DEV, MODEL, RUN, SEED, TASKS, TRAIN
 from prediction_sides import SIDES, available
-from provenance import PACKAGES, PEERS, ROOT, provenance, write_result
+from provenance import PACKAGES, PEERS, ROOT, named_here, provenance, write_result
 from turns import bertkit_command, run_script, take_turns, time_commands, typed
 
 NAME = PREDICTION
@@ -188,15 +189,19 @@ def render(values: Mapping[str, Any]) -> str:
 
 def measure(options: argparse.Namespace, tasks: Sequence[str], sides: Sequence[str]) -> dict[str, Any]:
     from bertkit import progress
-    from bertkit.model.directory import MINILM_SHA256
+    from bertkit.model.directory import MINILM_SHA256, read_config, resolve
+    from bertkit.model.precision import measure_rates
 
     asked = {"tasks": ",".join(tasks), "sides": ",".join(sides), "rounds": options.rounds}
+    config = read_config(resolve(MODEL))
+    rates = measure_rates(config.hidden_size, config.intermediate_size, training=False)[0]
     values: dict[str, Any] = {
-        "name": NAME,
+        "name": named_here(NAME, rates),
         "command": [" ".join(["python scripts/bench_prediction.py", *typed(asked)])],
         **provenance((*PACKAGES, *PEERS)),
         "seeds": [SEED],
         "model": {"name": MODEL, "sha256": MINILM_SHA256},
+        "rates": rates,
         "tasks": {},
         "commands": {},
     }
@@ -251,9 +256,9 @@ def main() -> None:
     progress.table("medians", HEADER, rows(values))
     progress.table("ratios of medians", RATIOS, ratio_rows(values))
     if options.quick or tasks != [*TASKS] or sides != known:
-        progress.note(f"results/{NAME}.json is as it was: it takes a whole run of all tasks and sides")
+        progress.note(f"results/{values['name']}.json is as it was: it takes a whole run of all tasks and sides")
     else:
-        progress.note(f"wrote {write_result(NAME, values).relative_to(ROOT)}")
+        progress.note(f"wrote {write_result(values['name'], values).relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

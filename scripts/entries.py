@@ -8,6 +8,7 @@ import bench
 import paper_tables
 import pretraining_results as pretraining
 from command_lines import DATA
+from provenance import FP32
 
 GLUE = f"{DATA}/GLUE"
 # the results that scripts of these names, or growth_results.py and the like, write
@@ -15,12 +16,12 @@ TRAINER, DEFAULTS, SCALE, GROWTH, LABEL_ERRORS = "trainer", "defaults", "scale",
 PREDICTION, LEVERS, SERVING, BUDGET = "bench_prediction", "bench_levers", "bench_serve", "budget"
 ENGINES, GPU, STARTUP = "bench_engines", "bench_gpu", "bench_startup"
 OWN_TEXT = "own_text"
-# The entries that are not made of runs: bench.py writes them, each of its tasks, by the precision that auto is on a machine.
+# The entries that are not made of runs: bench.py writes them, each of its tasks.
 BENCHES = {
-    f"{result}{precision}": [task for task, workload in bench.TASKS.items() if workload.result == result]
-    for precision in ("", bench.FP32)
+    result: [task for task, workload in bench.TASKS.items() if workload.result == result]
     for result in dict.fromkeys(workload.result for workload in bench.TASKS.values())
 }
+KINDS = ("", FP32)  # of machines: where auto is bf16, and where it is fp32
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,8 @@ TABLES = {
     "label_errors": (LABEL_ERRORS,),
     "own_text": (OWN_TEXT,),
     "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
-    "bench": tuple(name for name in BENCHES if not name.endswith(bench.FP32)),
-    f"bench{bench.FP32}": tuple(name for name in BENCHES if name.endswith(bench.FP32)),
-    "bench_prediction": (PREDICTION,),
+    **{f"bench{kind}": tuple(f"{name}{kind}" for name in BENCHES) for kind in KINDS},
+    **{f"{PREDICTION}{kind}": (f"{PREDICTION}{kind}",) for kind in KINDS},
     "bench_levers": (LEVERS,),
     "bench_serve": (SERVING,),
     "bench_engines": (ENGINES,),

@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ RESULTS = ROOT / "results"
 # What figures depend on. Results and the pages that show them change while figures are made.
 SOURCES = ("bertkit", "recipes", "scripts", "pyproject.toml", "constraints.txt")
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy", "scikit-learn")
+FP32 = "_fp32"  # ends the names of results from machines where --precision auto is fp32: they are shown apart
 PEERS = ("onnxruntime", "openvino", "nncf")  # of prediction: the extra bench
 
 
@@ -64,6 +65,13 @@ def provenance(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
     """commit, date (UTC), versions and machine of what is measured now."""
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
     return {"commit": commit(), "date": date, "versions": versions(packages), "machine": machine()}
+
+
+def named_here(name: str, rates: Mapping[str, float]) -> str:
+    """The name of results on this machine. rates: its GFLOP/s by precision."""
+    from bertkit.model.precision import faster_float
+
+    return name + FP32 if faster_float(rates) == "fp32" else name
 
 
 def write_result(name: str, values: dict[str, Any]) -> Path:

@@ -42,8 +42,7 @@ import paper_tables
 import pretraining_results as pretraining
 import scale_results as scale
 import trainer_results as trainer
-from bench import FP32
-from entries import BENCHES, BUDGET, ENGINES, ENTRIES, GPU, LEVERS, PREDICTION, SERVING, STARTUP, TABLES, Entry
+from entries import BENCHES, BUDGET, ENGINES, ENTRIES, GPU, KINDS, LEVERS, PREDICTION, SERVING, STARTUP, TABLES, Entry
 from provenance import RESULTS, ROOT, write_result
 
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale", "serve", "engines")))
@@ -79,6 +78,10 @@ def _script(target: str, *words: str, by_name: bool = False) -> Source:
 
 
 MODULES = (trainer, defaults, scale, growth, label_errors, own_text)
+BY_KIND = {
+    **{name: ("bench", "scripts/bench.py", "--tasks", ",".join(tasks)) for name, tasks in BENCHES.items()},
+    PREDICTION: ("bench_predict", "scripts/bench_prediction.py"),
+}
 # In this order: the pre-trained model is what some entries begin with.
 SOURCES: dict[str, Source] = {
     pretraining.NAME: _source(pretraining.NAME, pretraining.commands, pretraining.measure),
@@ -88,11 +91,8 @@ SOURCES: dict[str, Source] = {
     },
     **{module.NAME: _source(module.NAME, module.commands, module.measure) for module in MODULES},
     **{each.name: _source(each.name, each.commands, each.measure) for each in paired.COMPARISONS},
-    **{
-        name: _script("bench", "scripts/bench.py", "--tasks", ",".join(tasks), by_name=name.endswith(FP32))
-        for name, tasks in BENCHES.items()
-    },
-    PREDICTION: _script("bench_predict", "scripts/bench_prediction.py"),
+    # the name that is written is that of the machine's kind
+    **{f"{name}{kind}": _script(*words, by_name=kind != KINDS[0]) for kind in KINDS for name, words in BY_KIND.items()},
     LEVERS: _script(LEVERS, "scripts/bench_levers.py"),
     SERVING: _script(SERVING, "scripts/bench_serve.py"),
     STARTUP: _script(STARTUP, "scripts/bench_startup.py"),
@@ -110,9 +110,9 @@ SOURCES: dict[str, Source] = {
 # The blocks that are not made of entries' scores, and what writes their Markdown from their results.
 RENDERERS: dict[str, Callable[..., str]] = {
     "small": entry_results.render_many,
-    **dict.fromkeys(("bench", f"bench{FP32}"), bench_tables.render),
     "paper_tables": paper_tables.render,
-    PREDICTION: bench_prediction.render,
+    **{f"bench{kind}": bench_tables.render for kind in KINDS},
+    **{f"{PREDICTION}{kind}": bench_prediction.render for kind in KINDS},
     LEVERS: bench_levers.render,
     SERVING: bench_serve.render,
     ENGINES: bench_engines.render,

@@ -11,7 +11,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -79,7 +79,7 @@ class Precision(NamedTuple):
 
     @property
     def _float(self) -> str:
-        return _faster_float(self.rates) if self.rates is not None else "fp32"
+        return faster_float(self.rates) if self.rates is not None else "fp32"
 
     @property
     def attention(self) -> torch.dtype:
@@ -87,7 +87,8 @@ class Precision(NamedTuple):
         return DTYPES[self._float] if self.name == "int8" else self.dtype
 
 
-def _faster_float(rates: dict[str, float]) -> str:
+def faster_float(rates: Mapping[str, float]) -> str:
+    """What "auto" is on a CPU. rates: GFLOP/s of matrix products by precision."""
     return "bf16" if rates.get("bf16", 0.0) >= FASTER * rates["fp32"] else "fp32"
 
 
@@ -136,7 +137,7 @@ def resolve_precision(
     (found,) = rates
     assert found is not None
     chosen = {name: found[name] for name in names}
-    name = _faster_float(chosen)
+    name = faster_float(chosen)
     if chosen.get("int8", 0.0) > chosen[name]:
         name = "int8"
     return Precision(name, chosen, asked)
