@@ -232,7 +232,7 @@ class TrainConfig:
     device: str = option("auto", "auto: the GPU if there is one", choices=("auto", "cpu", "cuda", "mps"), used=USE)
     micro_batch_tokens: int = option(
         8192,
-        "maximum tokens per device and forward pass; the batch is split to fit. Changes memory and speed, not the examples",
+        "maximum tokens per device and forward pass; batches are split to fit. Changes memory, speed, rounding, dropout draws",
         unit="tokens",
         minimum=1,
         used=USE,

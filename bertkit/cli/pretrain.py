@@ -38,11 +38,11 @@ def pretrain(
         str | None, typer.Option("--model", "-m", help="Start from this model: a folder or hub id.", metavar="MODEL")
     ] = None,
     model_size: Annotated[
-        str | None, typer.Option(help=f"Fresh weights of this size: {', '.join(MODEL_SIZES)}.", metavar="SIZE")
+        str | None, typer.Option(help=f"Train from scratch at this size: {', '.join(MODEL_SIZES)}.", metavar="SIZE")
     ] = None,
     config_name: Annotated[
         Path | None,
-        typer.Option(help="Fresh weights of this architecture: a config.json, or a folder with one.", metavar="FILE"),
+        typer.Option(help="Train from scratch with this architecture: a config.json, or a folder with one.", metavar="FILE"),
     ] = None,
     num_hidden_layers: Annotated[int | None, typer.Option(help="Number of layers, for training from scratch.", min=1)] = None,
     hidden_size: Annotated[int | None, typer.Option(help="Hidden size, for training from scratch.", min=1)] = None,

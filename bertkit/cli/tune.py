@@ -54,7 +54,7 @@ def tune(
     trials: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Maximum number of trials. Default: all points of a grid; 20 if there are ranges.", metavar="N"
+            min=1, help="Maximum number of trials. Default: all points of a grid; 20 with a range of decimals.", metavar="N"
         ),
     ] = None,
     budget: Annotated[
@@ -67,7 +67,7 @@ def tune(
         bool | None,
         typer.Option(
             "--prune/--no-prune",
-            help="Stop trials whose evaluations are below the median of the others. Default: only if there are ranges.",
+            help="Stop trials whose evaluations are below the median of the others. Default: only with a range of decimals.",
             show_default=False,
         ),
     ] = None,

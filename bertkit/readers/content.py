@@ -238,9 +238,9 @@ def _open(path: Path) -> io.BufferedReader[Any]:
         raise DataError(f"cannot read the file: {error.strerror}", where=str(path)) from None
 
 
-def read_text(path: str | Path, **how: Any) -> str:
-    """The whole text of a file, or of the standard input for "-". how, and what is raised: as in `open_content`."""
-    with open_content(path, **how) as content:
+def read_text(path: str | Path, *, encoding: str | None = None, max_file_size: float | None = None) -> str:
+    """The whole text of a file, or of the standard input for "-". The arguments, and what is raised: as in `open_content`."""
+    with open_content(path, encoding=encoding, max_file_size=max_file_size) as content:
         return content.text()
 
 

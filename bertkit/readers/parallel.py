@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.readers import Examples
@@ -13,11 +12,11 @@ from bertkit.readers.content import nearest_files, plain_name, read_text, split_
 _TOKENS, _TAGS, _LABEL = "seq.in", "seq.out", "label"
 
 
-def parse_parallel(folder: Path, **how: Any) -> Iterator[Examples]:
+def parse_parallel(folder: Path, *, encoding: str | None = None, max_file_size: float | None = None) -> Iterator[Examples]:
     """The rows of a folder, one block, as columns `tokens` and `tags`, lists of equal length, and `label`, text, if it has one.
 
-    Each file may be compressed; spaces separate tokens and tags. how: as in `open_content`. Raises DataError, with file and
-    line, where the files have different numbers of rows, or a row different numbers of tokens and tags.
+    Each file may be compressed; spaces separate tokens and tags. encoding, max_file_size: as in `open_content`. Raises
+    DataError, with file and line, where the files have different numbers of rows, or a row's numbers of tokens and tags differ.
     """
     tokens_path, tags_path, label_path = (_find(folder, name) for name in (_TOKENS, _TAGS, _LABEL))
     for name, path in ((_TOKENS, tokens_path), (_TAGS, tags_path)):
@@ -26,7 +25,8 @@ def parse_parallel(folder: Path, **how: Any) -> Iterator[Examples]:
             raise DataError(f"no file {name}; expected {_TOKENS} and {_TAGS} side by side", where=str(folder), hint=hint)
     assert tokens_path
     assert tags_path
-    lines = {path: split_lines(read_text(path, **how)) for path in (tokens_path, tags_path, label_path) if path}
+    paths = [path for path in (tokens_path, tags_path, label_path) if path]
+    lines = {path: split_lines(read_text(path, encoding=encoding, max_file_size=max_file_size)) for path in paths}
     if not lines[tokens_path]:
         raise DataError("the file is empty", where=str(tokens_path))
     for path in lines:

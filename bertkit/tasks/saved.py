@@ -10,6 +10,7 @@ from typing import Any
 from bertkit.config import TrainConfig, options_of
 from bertkit.errors import UsageError
 from bertkit.metrics.classification import METRICS, Metric, source_hash
+from bertkit.model.precision import precision_of
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.catalog import REMOVED, load_builtin
 from bertkit.tasks.recipe import Recipe
@@ -65,9 +66,6 @@ def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: 
     return family(**fields, training=TrainConfig(**known))
 
 
-_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}  # of a dtype in run.json
-
-
 def options_of_run(values: Mapping[str, Any], overrides: Collection[str] = ()) -> dict[str, Any]:
     """The options that repeat a run: those given to its recipe, and every training setting, with the precision that "auto" was.
 
@@ -80,7 +78,7 @@ def options_of_run(values: Mapping[str, Any], overrides: Collection[str] = ()) -
     if "metric" not in overrides and (code := next((name for name in metrics if name not in METRICS), None)):
         hint = f"name it yourself: --metric {','.join(metrics)}"
         raise UsageError(f"the metric {code} of this run is code, which is not executed", hint=hint)
-    resolved = {"precision": _PRECISIONS[values["dtype"]]} if training.get("precision") == "auto" and "dtype" in values else {}
+    resolved = {"precision": precision_of(values["dtype"])} if training.get("precision") == "auto" and "dtype" in values else {}
     return {name: value for name, value in (asked | training | resolved).items() if value is not None}
 
 

@@ -256,8 +256,8 @@ def test_predict_py_reads_a_pair_only_for_a_model_of_pairs(tmp_path: Path, make_
         if reads_pairs:
             assert "line 1: there is no text_pair" in ran[1].stderr
             absent = subprocess.run([*command, "--int8", pair], capture_output=True, encoding="utf-8")
-            assert (absent.returncode, absent.stderr[:17]) == (1, "error: there is n")
-            assert absent.stderr.endswith("model_quantized.onnx; bertkit export --int8 writes the one of --int8\n")
+            assert (absent.returncode, absent.stderr[:19]) == (1, "error: there is no ")
+            assert absent.stderr.endswith("model_quantized.onnx; bertkit export --int8 writes it\n")
         else:
             one, other = (json.loads(each.stdout)["prediction"] for each in ran)
             assert one == other

@@ -106,7 +106,7 @@ def test_stopped_seeds_resume_and_more_can_be_added(train, whole: Path, tmp_path
     assert read(cut / "seeds.json")["scores"] == read(whole / "seeds.json")["scores"]
     assert "do not count" not in capsys.readouterr().err
     assert read(train(cut, 1) / "seeds.json")["seeds"] == [1]
-    assert "has more seeds, which do not count: 2, 3" in " ".join(capsys.readouterr().err.split())
+    assert "has more seeds, which the summary leaves out: 2, 3" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_signal_in_a_seeds_last_step_stops_before_the_next(train, whole: Path, tmp_path: Path, monkeypatch) -> None:

@@ -229,7 +229,7 @@ python predict.py rows.jsonl > predictions.jsonl
 
 The first lines of `predict.py` describe the rows that it reads, and what it does not support.
 """
-_INT8 = """`onnx/model_quantized.onnx` has weights of 8 bits (`predict.py --int8`){forced}. Compared with the model in float32:
+_INT8 = """`onnx/model_quantized.onnx` has 8-bit weights (`predict.py --int8`){forced}. Compared with the model in float32:
 
 {rows}
 """

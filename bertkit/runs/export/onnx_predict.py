@@ -56,7 +56,8 @@ class Model:
             vocabulary[special[f"{role}_token"]] for role in ("cls", "sep", "mask", "unk")
         )
         if not (path := Path(folder) / "onnx" / graph).is_file():
-            raise FileNotFoundError(f"there is no {path}; bertkit export --int8 writes the one of --int8")
+            quantized = "; bertkit export --int8 writes it" if "quantized" in graph else ""
+            raise FileNotFoundError(f"there is no {path}{quantized}")
         self.session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
         self.decide = {
             "text-classification": self.classify,
@@ -271,8 +272,12 @@ def log_marginals(scores: Any, start: Any, follow: Any, end: Any) -> Any:
 
 def main(arguments: list[str]) -> None:
     files = [each for each in arguments if not each.startswith("--")]
+    usage = "usage: python predict.py [--int8] [FILE]"
+    if {"-h", "--help"} & {*arguments}:
+        print(usage)
+        return
     if len(files) > 1 or not {*arguments} <= {*files, "--int8"}:
-        sys.exit("usage: python predict.py [--int8] [FILE]")
+        sys.exit(usage)
     if files and files[0].lower().endswith((".csv", ".tsv", ".parquet", ".xlsx")):
         sys.exit(f"{files[0]}: this is a table; expected .txt or .jsonl, each line a text or a JSON object")
     model = Model(graph="model_quantized.onnx" if "--int8" in arguments else "model.onnx")

@@ -80,7 +80,7 @@ def finetune_series(
         finished = _finished(series, output_dir, plan, recipe, count)
         runs: dict[int, dict[str, Any]] = {}
         if more := sorted({*finished} - {*range(1, count + 1)}):
-            progress.note(f"{output_dir} has more {series.nouns}, which do not count: {listed([*map(str, more)])}")
+            progress.note(f"{output_dir} has more {series.nouns}, which the summary leaves out: {listed([*map(str, more)])}")
         if data is None and len(finished) < count:
             data = read_splits(resolved, read=read)
         remarked = is_part  # remarks on rows that all runs share are shown once, here or by the command

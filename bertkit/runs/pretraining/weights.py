@@ -62,7 +62,7 @@ def build_model(
     checkpoint will replace these.
     """
     if model is not None and config.optimizer == "muon":
-        what = "--optimizer muon is for fresh weights, not for --model"
+        what = "--optimizer muon is for training from scratch, not for --model"
         raise UsageError(what, hint="add --optimizer adamw, also where --preset sets muon")
     pretrained = open_pretrained(model) if model is not None else None
     if pretrained is None:

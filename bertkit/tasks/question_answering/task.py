@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bertkit.text.tokenizer import Tokenizer
 
 _NOWHERE: dict[str, Any] = {"text": "", "start": None, "end": None, "probability": 0.0}  # of an empty context
-_WIDEN = "lower --doc-stride, or raise --max-length"  # so that windows overlap by an answer
+_MORE_OVERLAP = "lower --doc-stride, or raise --max-length"  # so that windows overlap by an answer
 _AROUND = 200  # characters of the context shown on each side of an answer
 
 
@@ -166,7 +166,7 @@ class QuestionAnsweringTask(Task):
             counts += [
                 Count(int((~has_answer).sum()), "{} without an answer", "question"),
                 Count(len(by_way[LOST]), f"{{}} {LOST.what}, ignored ({first})", "answer"),
-                Count(int((has_answer & ~lost & ~whole).sum()), f"{{}} not within one window ({_WIDEN})", "answer"),
+                Count(int((has_answer & ~lost & ~whole).sum()), f"{{}} not within one window ({_MORE_OVERLAP})", "answer"),
             ]
         features = Features(
             input_ids=windows.input_ids,
