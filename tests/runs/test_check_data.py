@@ -172,6 +172,11 @@ FIRST_HTML, FIRST_TWICE = ([f"rows.csv:{line + n}" for n in range(3)] for line i
             [("warning", "rows: corerct (1, or correct?), Correct (1, or correct?), correct_2 (1), incorrect (1)", [])],
         ),
         (ab(12, labels="a") + ab(10, "bad {0} {0}", "b"), {}, []),
+        (
+            [*[("the same", "a")] * 4, ("the same", "b"), *ab(12, labels="a"), *ab(10, "bad {0} {0}", "b")],
+            {},
+            [("warning", "train: 1 text with different labels", ["rows.csv:2", "rows.csv:6"])],
+        ),
         (FREQUENT, {}, [("note", "90.2% of labels are a", [])]),
         (FREQUENT[2:], {}, []),  # 108 of 120: no more than nine tenths
         (

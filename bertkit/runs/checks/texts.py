@@ -72,8 +72,11 @@ def duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Findi
     contradictions: list[list[int]] = []
     repeats: list[list[int]] = []
     for rows in rows_by_text(recipe, examples).values():
-        if len(rows) > 1:
-            (repeats if len({labels[row] for row in rows}) == 1 else contradictions).append(rows)
+        firsts = {labels[row]: row for row in reversed(rows)}  # the first row with each label
+        if len(firsts) > 1:
+            contradictions.append(sorted(firsts.values()))
+        elif len(rows) > 1:
+            repeats.append(rows)
     if contradictions:
         one = "number" if recipe.predicts_numbers else "label"
         what = f"{split}: {plural(len(contradictions), 'text')} with different {one}s"
