@@ -73,6 +73,7 @@ def test_a_run_beside_itself_or_its_copy_is_one_line(runs: Path, tmp_path: Path,
         ran = run_bertkit("compare", one, same)
         assert (ran.code, "paired bootstrap" in ran.err) == (0, False), ran.err
         assert f"{same} has exactly the same scores as {one}" in " ".join(ran.err.split())
+        assert f"validation: {same} was trained on these rows" in " ".join(ran.err.split()), "as this file's rows are both"
     ran = run_bertkit("compare", one, copy, two)
     assert (ran.code, "paired bootstrap" in ran.err, ran.err.count("has exactly the same scores as")) == (0, True, 1), ran.err
     assert "seeds has exactly the same scores as" in run_bertkit("compare", runs / "seeds", runs / "seeds").err
@@ -213,7 +214,7 @@ def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: p
     (tmp_path / "apart" / "unevaluated" / "run.json").write_text(json.dumps(run), encoding="utf-8")
     with pytest.raises(UsageError, match="no split to evaluate on"):
         compare([str(tmp_path / "apart" / "unevaluated"), str(runs / "one")])
-    monkeypatch.setattr("bertkit.runs.reporting.compare.evaluate_target", lambda *_: pytest.fail("a run was evaluated"))
+    monkeypatch.setattr("bertkit.runs.reporting.compare.evaluate_target", lambda *_, **more: pytest.fail("a run was evaluated"))
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(tmp_path)])
     assert error.value.where == str(tmp_path)

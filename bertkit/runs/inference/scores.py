@@ -74,8 +74,10 @@ class Evaluated(NamedTuple):
         return Predicted(scored.task, scored.predictions[split], scored.truth[split], self.splits[split].examples)
 
 
-def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> Evaluated:
-    """Predict and score every split; by default those of the target's recipe. Raises UsageError, DataError."""
+def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None, *, checked: bool = False) -> Evaluated:
+    """Predict and score every split; by default those of the target's recipe. checked: whether the remarks on their rows have
+    been shown. Raises UsageError, DataError.
+    """
     recipe = target.task.recipe.resolved()
     splits = splits or (recipe.first_eval_split, *recipe.eval_splits[1:])
     refuse_code(recipe)
@@ -85,7 +87,8 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> Ev
     accelerator = start_accelerator(recipe.training.device)
     predictor = TaskPredictor(target, accelerator, recipe=recipe)
     task, rows = predictor.task, read_splits(recipe, splits).rows
-    data = {split: encode_split(task, split, examples, target.pretrained.tokenizer) for split, examples in rows.items()}
+    tokenizer = target.pretrained.tokenizer
+    data = {split: encode_split(task, split, examples, tokenizer, checked=checked) for split, examples in rows.items()}
     for name, split in data.items():
         check_segments(split.features, target.pretrained.config)
         _warn_if_seen(target, task, name, split.examples)
@@ -96,12 +99,12 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None) -> Ev
 
 def _warn_if_seen(target: Opened, task: Task, name: str, examples: Examples) -> None:
     """Warn if the model was trained on a split's rows, or may have been trained on some, as they have changed since."""
-    data = target.run.get("data", {})
+    data, model = target.run.get("data", {}), target.pretrained.folder
     before, rows = data.get(name, {}), hash_of_rows(task.recipe, examples)
     if rows == data.get(task.recipe.train_split, {}).get("rows_sha256"):
-        progress.warn(f"{name}: the model was trained on these rows; their scores do not show how it does on new ones")
+        progress.warn(f"{name}: {model} was trained on these rows; their scores do not show how it does on new ones")
     elif before.get("source") == examples.source and before.get("rows_sha256", rows) != rows:
-        progress.warn(f"{name}: the rows have changed since training; the model may have been trained on some of them")
+        progress.warn(f"{name}: the rows have changed since {model} was trained; it may have been trained on some of them")
 
 
 def score_intervals(scored: Scored) -> dict[str, list[float] | None]:

@@ -135,14 +135,15 @@ def open_sides(
     first: Examples | None = None
     for name, runs in named:
         scored: list[Predicted] = []
+        folds = FOLDS.runs_in(Path(name))  # whose rows differ
         for folder in runs:
             if known and folder in known:
                 scored.append(known[folder])
                 continue
             target = open_target(str(folder), recipe_name, {})
             split = split or target.task.recipe.resolved().first_eval_split
-            scored.append(evaluate_target(target, (split,)).of(split))
-        if split == HELD_OUT and FOLDS.runs_in(Path(name)):
+            scored.append(evaluate_target(target, (split,), checked=bool(sides or (scored and not folds))).of(split))
+        if split == HELD_OUT and folds:
             scored = [_together(scored)]
         assert split is not None
         for each in scored:
