@@ -177,15 +177,22 @@ class Features:
             extras={name: values.take(chosen) for name, values in self.extras.items()},
         )
 
-    @classmethod
-    def joined(cls, parts: Sequence[Features]) -> Features:
-        """All features in order. They must have one sequence each, rows to read, the same terms, and no extras."""
-        return cls(
+    @staticmethod
+    def joined(parts: Sequence[Features]) -> Features:
+        """All features in order. All must have the same terms, extras and class weights, and none or all of them sequences, and
+        rows to read.
+        """
+        several = [part.sequences for part in parts if part.sequences is not None]
+        rows = [part.rows for part in parts if part.rows is not None]
+        return replace(
+            parts[0],
             input_ids=Ragged.joined([part.input_ids for part in parts]),
             token_type_ids=Ragged.joined([part.token_type_ids for part in parts]),
             examples=np.concatenate([part.examples for part in parts]),
-            rows=Ragged.joined([part.rows for part in parts if part.rows is not None]),
+            sequences=offsets_of(np.concatenate([np.diff(offsets) for offsets in several])) if several else None,
+            rows=Ragged.joined(rows) if rows else None,
             labels={term: Ragged.joined([part.labels[term] for part in parts]) for term in parts[0].labels},
+            extras={name: Ragged.joined([part.extras[name] for part in parts]) for name in parts[0].extras},
         )
 
     def _arrays(self) -> dict[str, NDArray]:

@@ -17,6 +17,8 @@ from command_lines import execute
 from entries import Entry
 from provenance import ROOT, provenance
 
+from bertkit.runs import series
+
 RUNS = Path("runs/results")  # of the repository
 
 
@@ -89,14 +91,6 @@ def summarize(scores: Sequence[Mapping[str, float | None]]) -> dict[str, dict[st
     return found
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95% interval of the mean, by Student's t."""
-    from scipy.stats import t
-
-    half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
-    return statistics.fmean(values) - half, statistics.fmean(values) + half
-
-
 def baseline_scores(entry: Entry) -> dict[str, dict[str, float | None]]:
     """What an entry's recipe must beat, without a model: {baseline: {"split/metric": score}}."""
     from bertkit.runs.finetuning.baselines import baselines_of_data
@@ -130,7 +124,8 @@ def measure(entry: Entry, *, force: bool, max_steps: str | None = None) -> dict[
     if entry.many:
         values["constant"] = [seed for seed, run in runs.items() if run["constant"]]
     if entry.folds:
-        values["interval"] = {name: interval([run["scores"][name] for run in runs.values()]) for name in values["mean"]}
+        scores = {name: [run["scores"][name] for run in runs.values()] for name in values["mean"]}
+        values["interval"] = {name: series.summarize(each)["interval"] for name, each in scores.items()}
     if entry.note:
         values["note"] = entry.note
     return values

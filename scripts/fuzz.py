@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -214,17 +214,15 @@ def make_models(folder: Path) -> None:
 
 def faults(numbers: Sequence[int], models: Path, seed: int = SEED) -> list[tuple[int, str]]:
     """The faults of cases, each with its number."""
-    return [*_faults(numbers, models, seed)]
-
-
-def _faults(numbers: Sequence[int], models: Path, seed: int) -> Iterator[tuple[int, str]]:
+    found = []
     for number in numbers:
         folder = Path(tempfile.mkdtemp(dir=models.parent))
         try:
             if fault := fault_of(make_case(number, models, seed), folder):
-                yield number, fault
+                found.append((number, fault))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+    return found
 
 
 def main() -> None:

@@ -142,13 +142,11 @@ _BOOLEANS = ("true", "false")
 
 
 def translate(argv: Sequence[str]) -> list[str]:
-    """The arguments, with the options of transformers' scripts translated if the command is `finetune`.
+    """The arguments of `bertkit finetune`, itself the first, with the options of transformers' scripts translated.
 
     If no recipe is given, --task_name, --dataset_name or the script decides it. Raises UsageError for options without a
     counterpart here.
     """
-    if not argv or argv[0] != "finetune":
-        return list(argv)
     rest = list(argv[1:])
     family = _family_of_script(rest[0]) if rest else ""
     rest = rest[1:] if family else rest

@@ -94,14 +94,9 @@ def explain(error: Exception) -> UserError | None:
         return error
     if isinstance(error, RecursionError):
         return DataError("a file is nested too deeply", hint="is the file damaged?")
-    out_of_memory = (
-        "can't start new thread",
-        "can't allocate memory",
-        "cannot allocate memory",
-        "failed to map segment",
-        "Cannot allocate memory",
-    )
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(w in words for w in out_of_memory):
+    marks = ("can't start new thread", "can't allocate memory", "cannot allocate memory", "failed to map segment")
+    of_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if of_memory or any(mark in words.lower() for mark in marks):
         return _OUT_OF_MEMORY
     if isinstance(error, RuntimeError) and words.startswith("Symlink loop"):  # Path.resolve before Python 3.13
         error = OSError(errno.ELOOP, os.strerror(errno.ELOOP), words.partition("'")[2].rstrip("'"))

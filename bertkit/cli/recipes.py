@@ -26,12 +26,14 @@ def recipes(
     from bertkit.tasks.sources import recipe_folder
 
     listed = {recipe.name: recipe for recipe in list_recipes()}
-    if name is not None and name not in listed:
-        raise UsageError(f"no recipe {name!r}", hint=did_you_mean(name, listed))
-    if name is not None and listed[name].path is None:
-        raise UsageError(f"the recipe {name} comes {listed[name].description}; only bertkit's own can be printed or copied")
+    source = recipe_folder() / "_template.py"
+    if name is not None:
+        if name not in listed:
+            raise UsageError(f"no recipe {name!r}", hint=did_you_mean(name, listed))
+        if (path := listed[name].path) is None:
+            raise UsageError(f"the recipe {name} comes {listed[name].description}; only bertkit's own can be printed or copied")
+        source = path
     if copy is not None:
-        source = (listed[name].path if name else None) or recipe_folder() / "_template.py"
         target = copy / source.name.lstrip("_")
         if copy.is_file():
             raise UsageError("--copy is a file; expected a folder", where=str(copy))
@@ -40,6 +42,6 @@ def recipes(
         write_files(copy, {target.name: source.read_text(encoding="utf-8")})
         progress.note(f"wrote {target}; train it: bertkit finetune {target} --model ... --output-dir ...")
     elif name is not None:
-        typer.echo((listed[name].path or Path()).read_text(encoding="utf-8"), nl=False)
+        typer.echo(source.read_text(encoding="utf-8"), nl=False)
     else:
         progress.table("recipes", ["name", "family", "task"], [[r.name, r.family, r.description] for r in listed.values()])

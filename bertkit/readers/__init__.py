@@ -182,6 +182,12 @@ def windows(blocks: Iterable[Examples]) -> Iterator[Examples]:
         yield replace(join_blocks(held), first=number, done=held[-1].done)
 
 
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Sequence[Any]]:
+    """Rows as columns; a row without one has None there."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
 def join_blocks(blocks: Iterable[Examples]) -> Examples:
     """The rows of one or more blocks of a source, which are read one at a time. A row whose block lacks a column has None
     there.

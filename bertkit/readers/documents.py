@@ -51,7 +51,6 @@ _ZIP = (".zip",)
 READ = (*_PLAIN, *JSON.endings, *DELIMITED.endings, *_PARQUET, *_MARKDOWN, *_PAGES, *_ZIP)  # endings
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _HEAD = 16  # blocks that decide the layout: a megabyte
-_GLOB = frozenset("*?[")
 
 
 class Document(NamedTuple):
@@ -125,7 +124,7 @@ def _named(name: str) -> tuple[list[Source], bool]:
         paths = _files_in(path)
     elif path.is_file():
         paths = [path]
-    elif _GLOB & set(name):
+    elif glob.has_magic(name):
         paths = [file for file in map(Path, sorted(glob.glob(str(path), recursive=True))) if file.is_file()]
     else:
         raise DataError("no such file", where=name, hint=nearest_files(path))

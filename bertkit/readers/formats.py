@@ -154,13 +154,13 @@ def read_blocks(
             yield replace(block, done=done, remarks=block.remarks + why)
 
 
-def recognize(path: str | Path, formats: Sequence[Format], **how: Any) -> tuple[Format, str]:
-    """The format of a file, one of `formats`, and the text of its beginning. how: as in `open_content`.
+def recognize(path: str | Path, formats: Sequence[Format], **how: Any) -> Format:
+    """The format of a file, one of `formats`. how: as in `open_content`.
 
     Raises DataError for a file that cannot be opened.
     """
     with open_content(path, **how) as content:
-        return _choose(content, formats, frozenset()), content.beginning
+        return _choose(content, formats, frozenset())
 
 
 def endings_of(formats: Sequence[Format]) -> tuple[str, ...]:

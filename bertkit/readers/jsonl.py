@@ -96,7 +96,7 @@ def objects_of(
 
 
 def _object_of_line(line: str, where: str) -> dict[str, Any]:
-    return _as_object(_value_of(line, where, _HINT), where)
+    return _as_object(_value_of(line, where), where)
 
 
 def _as_object(value: Any, where: str) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _as_object(value: Any, where: str) -> dict[str, Any]:
 
 
 def _of_line(as_row: AsRow, line: str, where: str) -> dict[str, Any]:
-    return as_row(_value_of(line, where, _HINT), where)
+    return as_row(_value_of(line, where), where)
 
 
 def _or_nothing(read: AsRow, value: Any, where: str) -> dict[str, Any]:
@@ -122,14 +122,14 @@ def _whole(text: str, row: Any, where: str) -> dict[str, Any]:
     return row
 
 
-def _value_of(line: str, where: str, hint: str) -> Any:
+def _value_of(line: str, where: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise broken_json(error, line, where, hint) from None
+        raise broken_json(error, line, where, _HINT) from None
 
 
-def _as_row(value: Any, where: str, *, columns: tuple[str, ...] | None = None) -> dict[str, Any]:
+def _as_row(value: Any, where: str, *, columns: tuple[str, ...] | None) -> dict[str, Any]:
     """A row that is an object, or, with names for its values, a list."""
     if columns is None:
         match value:
@@ -176,7 +176,7 @@ def _refuse_document(blocks: Iterator[Block], content: Content) -> Iterator[Bloc
             value = json.loads(whole)
         except (ValueError, RecursionError):
             line = whole.count("\n", 0, _skip(whole, 0)) + 1
-            value = _value_of(content.first_line, f"{content.source}:{line}", _HINT)
+            value = _value_of(content.first_line, f"{content.source}:{line}")  # which is no JSON: it raises
         raise _no_rows(value, content.source)
     for block in blocks:
         first, *others = block[1]

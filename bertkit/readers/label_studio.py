@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from bertkit.errors import DataError, plural
-from bertkit.readers import Examples, Remarks
+from bertkit.readers import Examples, Remarks, columns_of
 from bertkit.readers.content import Content
 from bertkit.readers.jsonl import parse_jsonl
 from bertkit.readers.utf16 import from_utf16
@@ -67,7 +67,7 @@ def parse_label_studio(content: Content, *, labelled: bool = True) -> Iterator[E
             marked = {"entities": next(iter(entities), None), "label": next(iter(classes), None)}
             rows.append({**others, "text": text, **marked})
             kept.append(block.lines[row])
-        columns = _columns(rows)
+        columns = columns_of(rows)
         if not any(columns.get("label", ())):
             columns.pop("label", None)
         notes = []
@@ -85,12 +85,7 @@ def _bare(block: Examples) -> Examples:
         text, others = _text_of(given, block.where(row))
         number = {"id": block.columns["id"][row]} if "id" in block.columns else {}
         rows.append({**number, **others, "text": text})
-    return replace(block, columns=_columns(rows))
-
-
-def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
+    return replace(block, columns=columns_of(rows))
 
 
 def _list(value: Any, where: str) -> list[dict[str, Any]]:

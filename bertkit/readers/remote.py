@@ -5,6 +5,7 @@ fsspec is imported when needed. The user must install a protocol's package, such
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import re
@@ -18,7 +19,6 @@ from bertkit.errors import DataError, MachineError, UsageError, UserError
 
 # Two letters at least: C://texts is a path of Windows. A path may have a colon, but not this.
 _URL = re.compile(r"[A-Za-z][\w+.:-]+://")
-_MAGIC = frozenset("*?[")
 _CACHE = "simplecache"  # fsspec's own: a copy on disk while the command runs
 # Keys of a file's version in the various protocols; hashes of the content come before times.
 _VERSIONS = (
@@ -74,7 +74,7 @@ def look_up(url: str) -> Listing:
         try:
             named = system.info(path)
         except FileNotFoundError:
-            if not _MAGIC & set(without_query(url)):
+            if not glob.has_magic(without_query(url)):
                 raise
             found = system.glob(path, detail=True)
             hidden = "/." in path  # as in a shell, hidden files need an explicit pattern

@@ -16,7 +16,7 @@ from typing import Any
 
 from bertkit import progress
 from bertkit.errors import ModelError, UsageError
-from bertkit.files import Kind, read_json
+from bertkit.files import MOVED_ASIDE, Kind, read_json
 from bertkit.metrics.classification import range_of
 from bertkit.tasks.recipe import Recipe
 
@@ -58,6 +58,10 @@ class Series:
         if not isinstance(values.get(self.nouns, []), list):
             raise ModelError(f"{path.name} is damaged: it does not list {self.nouns}", where=str(path), hint=hint)
         return values
+
+    def begun_in(self, folder: Path) -> list[Path]:
+        """Its runs in a folder, finished or not, without those that were moved aside."""
+        return sorted(path for path in folder.glob(f"{self.noun}-*") if not MOVED_ASIDE.search(path.name))
 
     def runs_in(self, folder: Path) -> list[Path]:
         """The runs that the summary in a folder lists; none for other or unfinished folders."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertkit.features import Features, Ragged, offsets_of
+from bertkit.features import Features, offsets_of
 from bertkit.model.devices import return_freed_memory
 from bertkit.model.streams import num_streams
 from bertkit.readers import Examples
@@ -272,18 +272,12 @@ def _joined(splits: Sequence[Split]) -> Split:
     """The rows of several splits with the same columns as one, without targets."""
     if len(splits) == 1:
         return splits[0]
-    examples, parts = [split.examples for split in splits], [split.features for split in splits]
+    examples = [split.examples for split in splits]
     begins = offsets_of(np.array([len(each) for each in examples]))
-    several, rows = [part.sequences for part in parts], [part.rows for part in parts]
-    features = Features(
-        input_ids=Ragged.joined([part.input_ids for part in parts]),
-        token_type_ids=Ragged.joined([part.token_type_ids for part in parts]),
-        examples=np.concatenate([part.examples + begin for part, begin in zip(parts, begins, strict=False)]),
-        sequences=None if several[0] is None else offsets_of(np.concatenate([np.diff(part.offsets) for part in parts])),
-        rows=None if rows[0] is None else Ragged.joined([each for each in rows if each is not None]),
-        extras={name: Ragged.joined([part.extras[name] for part in parts]) for name in parts[0].extras},
-    )
+    parts = [
+        replace(split.features, examples=split.features.examples + begin) for split, begin in zip(splits, begins, strict=False)
+    ]
     columns: dict[str, Sequence[Any]] = {
         name: [*chain.from_iterable(each.columns[name] for each in examples)] for name in examples[0].columns
     }
-    return Split(Examples(columns, "requests", range(begins[-1])), features)
+    return Split(Examples(columns, "requests", range(begins[-1])), Features.joined(parts))

@@ -75,7 +75,7 @@ def guess_family(file: str | Path, options: Mapping[str, Any]) -> Guess:
     opening = {name: convert(declared[name], options[name]) for name in _OPENING if name in options}
     form = None
     if not reading.keys() & {"columns", "rows"}:
-        form, _ = recognize(file, (*_OF_FORMAT, *TEXTS), **opening)
+        form = recognize(file, (*_OF_FORMAT, *TEXTS), **opening)
         if form in _OF_FORMAT:
             return Guess(_OF_FORMAT[form].family, form.name)
     rows = next(read_blocks(file, TEXTS, **opening, **reading))

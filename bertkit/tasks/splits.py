@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
-from bertkit.readers import Examples, Remarks
+from bertkit.readers import Examples, Remarks, columns_of
 from bertkit.readers.formats import SPLITS
 from bertkit.readers.remote import path_of
 from bertkit.readers.splitting import Fold, parse_held_out, split_examples
@@ -153,8 +153,7 @@ class _Source:
         assert callable(dataset)
         with _located(f"the recipe's dataset fails for split {split!r}"):
             rows = [dict(row) for row in dataset(split)]
-        names = dict.fromkeys(name for row in rows for name in row)
-        return Examples({name: [row.get(name) for row in rows] for name in names}, f"{split} of the recipe", range(len(rows)))
+        return Examples(columns_of(rows), f"{split} of the recipe", range(len(rows)))
 
     def _prepared(self, rows: Examples, split: str) -> Examples:
         """Rows of the recipe's own data, cleaned by its `prepare`."""

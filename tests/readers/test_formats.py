@@ -127,7 +127,7 @@ def test_a_folder_of_files_side_by_side(tmp_path: Path) -> None:
     ],
 )
 def test_format_is_recognized_among_all(tmp_path: Path, name: str, text: str, expected: Format) -> None:
-    assert recognize(write(tmp_path / name, text), (CONLL, SQUAD, C3, *TEXTS)) == (expected, text)
+    assert recognize(write(tmp_path / name, text), (CONLL, SQUAD, C3, *TEXTS)) == expected
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ BY_HAND = {
 def test_offsets_are_in_the_units_of_each_tool(name: str, tmp_path: Path) -> None:
     form, content = BY_HAND[name]
     path = write(tmp_path / name, content)
-    assert [recognize(path, formats)[0] for formats in (TAGGED, TEXTS, ANNOTATED)] == [form] * 3
+    assert [recognize(path, formats) for formats in (TAGGED, TEXTS, ANNOTATED)] == [form] * 3
     recipe = filled(TokenClassification())
     examples = recipe.standardize(recipe.read_file(path), labelled=True)
     ((places,), (tags,)) = examples.columns["places"], examples.columns["tags"]
@@ -246,7 +246,7 @@ def test_without_labels_every_task_is_a_row(tmp_path: Path) -> None:
     of_predict = json.loads(written("label-studio", [ROWS[1]] * 2, COLUMNS, COLUMNS[4:7]))
     for bare in ([tasks[2]], [{"data": {"text": "Ann"}}], of_predict):
         path = write(tmp_path / "x.json", json.dumps(bare))
-        assert recognize(path, TAGGED)[0] is LABEL_STUDIO
+        assert recognize(path, TAGGED) is LABEL_STUDIO
         assert read_file(path, TAGGED, labelled=False).columns["text"] == [task["data"]["text"] for task in bare]
         assert read_file(path, TAGGED).columns["entities"] == [None] * len(bare)
     plain = [{"data": {"source": "web"}, "text": "good", "label": "pos"}]
@@ -278,7 +278,7 @@ def test_an_own_column_called_answer_is_no_prodigy(tmp_path: Path) -> None:
 )
 def test_a_text_under_another_name(form: Any, text: str, row: dict[str, Any], column: str, tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", (json.dumps({text: "Ann is here"} | row) + "\n") * 2)
-    assert recognize(path, TAGGED)[0] is form
+    assert recognize(path, TAGGED) is form
     assert read_file(path, TAGGED).columns == {text: ["Ann is here"] * 2, column: [row.get("label", [])] * 2}
 
 

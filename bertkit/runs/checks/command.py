@@ -60,7 +60,7 @@ def check_labelled(
     show(report)
     found = report.json
     if pretrained is not None and checked.has_errors:
-        for rows in [*checked.splits.values()][:1]:  # none if no split could be read
+        if (rows := next(iter(checked.splits.values()), None)) is not None:  # None if no split could be read
             task = Task.unfitted(opened)
             features = task.encode(rows, pretrained.tokenizer, labelled=False).features
             show(preview(task, rows, features, pretrained.tokenizer, count=count))
@@ -79,9 +79,10 @@ def check_labelled(
 
 def _show_baselines(recipe: Recipe, checked: Checked) -> None:
     """What a model on this data has to beat."""
-    scored = recipe.eval_splits[:1] if not checked.has_errors else ()
+    if checked.has_errors or not recipe.eval_splits:
+        return
     try:
-        for to_beat in filter(None, (baselines_of_data(recipe, split) for split in scored)):
+        if (to_beat := baselines_of_data(recipe, recipe.eval_splits[0])) is not None:
             show(to_beat.report())
     except DataError as error:  # too few rows to hold some out
         progress.warn(f"finetune needs rows to evaluate on: {error}{f'; {error.hint}' if error.hint else ''}")

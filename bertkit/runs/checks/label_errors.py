@@ -82,8 +82,8 @@ def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, outp
     finetune_series(FOLDS, recipe, count=folds, output_dir=output_dir / RUNS, **how)
     read: dict[str, Examples] = {}  # so that all folds read the file only once
     own = [FOLDS.run(recipe, number, folds).resolved() for number in range(1, folds + 1)]
-    runs = [output_dir / RUNS / f"{FOLDS.noun}-{number}" for number in range(1, folds + 1)]
-    rows, values = _ranked([_judge(*fold, read, accelerator) for fold in zip(own, runs, strict=True)])
+    trained = zip(own, FOLDS.runs_in(output_dir / RUNS), strict=True)
+    rows, values = _ranked([_judge(*fold, read, accelerator) for fold in trained])
     found = {"rows": len(rows), "folds": folds, "model": model, **values, "worst": rows[:WORST]}
     if accelerator.is_main_process:
         table = Csv(list(rows[0]), safe=True)

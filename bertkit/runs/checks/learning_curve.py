@@ -63,9 +63,9 @@ def measure_learning_curve(
         how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "is_part": True}
         finetune_series(SEEDS, some, count=seeds, output_dir=folder, **how)
         scorers.append([])
-        for seed in range(1, seeds + 1):
-            run = open_target(str(folder / f"{SEEDS.noun}-{seed}"), name if name.endswith(".py") else None, {})
-            evaluated = evaluate_target(run, (split,))
+        for run in SEEDS.runs_in(folder):
+            target = open_target(str(run), name if name.endswith(".py") else None, {})
+            evaluated = evaluate_target(target, (split,), checked=True)  # the training has said what is to be said of the rows
             scorers[-1].append(evaluated.of(split).scorer())
     rows = len(evaluated.splits[split].examples)
     metric = next(iter(scorers[0][0](np.arange(rows))))

@@ -115,9 +115,8 @@ def _open(name: str, *, int8: bool, texts: str | None) -> tuple[Predictor, Compa
     if is_language_model(name):
         if int8 and texts is None:
             raise UsageError("--int8 of a pre-trained model needs texts to compare on", hint="name a file: --texts FILE")
-        return LanguageModelPredictor.open(name, "cpu", "fp32"), ComparedRows(
-            read_file(texts, MASKED_TEXTS)
-        ) if int8 and texts else None
+        rows = ComparedRows(read_file(texts, MASKED_TEXTS)) if int8 and texts else None
+        return LanguageModelPredictor.open(name, "cpu", "fp32"), rows
     if int8 and texts is None and read_run_file(Path(name)) is None:
         raise UsageError("--int8 needs texts to compare on, and only a run has its own", hint="name a file: --texts FILE")
     target = open_target(name, None, _ON_CPU, to_predict=not int8 or texts is not None)

@@ -13,7 +13,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import UsageError, listed, plural
-from bertkit.files import MOVED_ASIDE, OutputFolder, write_json
+from bertkit.files import OutputFolder, write_json
 from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import open_pretrained
@@ -73,9 +73,8 @@ def finetune_series(
     if series.own_rows:
         assert data is not None
         plan["data"] = {"sha256": data.sha256}
-    plan = json.loads(json.dumps(plan))
-    if series.own_rows:
         _check_rows(series, recipe, count, read, partial(Task.fit, config=pretrained.config, fresh_head=fresh_head))
+    plan = json.loads(json.dumps(plan))
     with replaced(folder_of_runs, accelerator):
         finished = _finished(series, output_dir, plan, recipe, count)
         runs: dict[int, dict[str, Any]] = {}
@@ -120,7 +119,7 @@ def finetune_series(
 
 def _begun(series: Series, folder: Path) -> dict[str, Any]:
     """A substitute for a plan that is not written yet: run.json of a run that was begun; empty without one."""
-    runs = (read_run_file(path) for path in sorted(folder.glob(f"{series.noun}-*")) if not MOVED_ASIDE.search(path.name))
+    runs = map(read_run_file, series.begun_in(folder))
     return next((run for run in runs if run is not None), {})
 
 
@@ -145,7 +144,7 @@ def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Rec
         raise UsageError(f"the folder holds {series.nouns} with different settings: {changed}", where=str(folder), hint=hint)
     runs: dict[int, dict[str, Any]] = {}
     model = {name: value for name, value in plan["model"].items() if value}  # a model without a head always gets a fresh one
-    for path in sorted(path for path in folder.glob(f"{series.noun}-*") if not MOVED_ASIDE.search(path.name)):
+    for path in series.begun_in(folder):
         number = int(path.name.rpartition("-")[2])
         own = json.loads(json.dumps(series.changes(recipe, number, count)))
         # of the recipe, only what the run changes: bertkit 0.1 saved resolved values there

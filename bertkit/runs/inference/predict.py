@@ -69,8 +69,8 @@ def predict_to(
     begun = None if overwrite else to.recorded
     how = begun.how if begun is not None else {}
     run, *others = runs_to_use(target, ensemble=ensemble)
-    opened = _open(run, others, recipe, options | _as_before(how, options), sources, split, layout.top_k)
-    predictor, blocks_of = opened
+    before = _as_before(how, options)
+    predictor, blocks_of = _open(run, others, recipe, options | before, sources, split, layout.top_k)
     presents = predictor.presents
     layout.refuse_others(presents.details, presents.kind)
     if to.form.ending not in FORMATS and (kept := next((name for name in ("keep", "id") if getattr(layout, name)), None)):

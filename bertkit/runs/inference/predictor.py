@@ -29,7 +29,7 @@ from bertkit.model.int8 import quantize
 from bertkit.model.precision import Precision, multiply_in, resolve_precision
 from bertkit.model.pretrained import Pretrained, check_segments, open_pretrained
 from bertkit.progress import NO_BAR, Bar
-from bertkit.readers import Examples, batched, window_sizes
+from bertkit.readers import Examples, batched, columns_of, window_sizes
 from bertkit.runs.evaluate import Split, predict
 from bertkit.runs.inference.explanation import Explanation
 from bertkit.tasks.output import ALL, OutputLayout
@@ -144,7 +144,8 @@ class Predictor:
         Raises DataError with the row, by its `id` if it has one.
         """
         columns = {name: np.asarray(values, dtype=object).tolist() for name, values in batch.items()}
-        if len(lengths := {name: len(values) for name, values in columns.items()}) and len({*lengths.values()}) > 1:
+        lengths = {name: len(values) for name, values in columns.items()}
+        if len({*lengths.values()}) > 1:
             raise UsageError(f"the columns of the batch have different lengths: {lengths}")
         inputs, added = self.output_columns([*columns])
         found: list[dict[str, Any]] = []
@@ -222,9 +223,7 @@ class Predictor:
                 read.append(self._columns(row))
             except ValueError as error:
                 raise DataError(str(error), where=f"rows:{number}") from None
-        names = dict.fromkeys(name for row in read for name in row)
-        columns: dict[str, Sequence[Any]] = {name: [row.get(name) for row in read] for name in names}
-        return self.standard(Examples(columns, "rows", numbers, first=next(iter(numbers), 0)))
+        return self.standard(Examples(columns_of(read), "rows", numbers, first=next(iter(numbers), 0)))
 
     def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
         """Why rows get their label; only for text classification."""

@@ -9,7 +9,7 @@ every row is scored by the run that did not train on it, all rows together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from bertkit import progress
 from bertkit.errors import UsageError, plural
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval, resampled
 from bertkit.model.precision import precision_of
-from bertkit.readers import Examples
+from bertkit.readers import Examples, join_blocks
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.inference.scores import Predicted, evaluate_target
-from bertkit.runs.run_file import default_settings, flat, require_run
+from bertkit.runs.run_file import RUN_FILE, default_settings, flat, require_run
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import open_target
 
@@ -157,19 +157,15 @@ def open_sides(
 
 def _together(folds: Sequence[Predicted]) -> Predicted:
     """The held-out rows of all folds, sorted by their values: the same for any number of folds."""
-    names = list(folds[0].examples.columns)
-    columns: dict[str, Sequence[Any]] = {
-        name: [value for fold in folds for value in fold.examples.columns[name]] for name in names
-    }
-    order = sorted(range(len(columns[names[0]])), key=lambda row: repr([columns[name][row] for name in names]))
+    examples = join_blocks(fold.examples for fold in folds)
+    order = sorted(range(len(examples)), key=lambda row: repr([values[row] for values in examples.columns.values()]))
     predictions = [prediction for fold in folds for prediction in fold.predictions]
     truth = [value for fold in folds for value in fold.truth]
-    lines = [line for fold in folds for line in fold.examples.lines]
     return Predicted(
         folds[0].task.pooled([fold.task for fold in folds[1:]]),
         [predictions[row] for row in order],
         [truth[row] for row in order],
-        replace(folds[0].examples, columns=columns, lines=lines).select(order),
+        examples.select(order),
     )
 
 
@@ -179,9 +175,9 @@ def _runs(name: str) -> dict[Path, dict[str, Any]]:
     for series in (SEEDS, FOLDS):
         if runs := series.runs_in(folder):
             return {run: require_run(run) for run in runs}
-        if begun := sorted(folder.glob(f"{series.noun}-*/run.json")):
+        if begun := [run for run in series.begun_in(folder) if (run / RUN_FILE).is_file()]:
             what = f"this is a folder of {series.nouns} that are not all finished; there are {plural(len(begun), 'run')}"
-            raise UsageError(what, where=name, hint=f"repeat its command to finish them, or compare {begun[0].parent}")
+            raise UsageError(what, where=name, hint=f"repeat its command to finish them, or compare {begun[0]}")
     return {folder: require_run(folder)}
 
 

@@ -7,7 +7,6 @@ and the winner's score on these is shown next to its dev score.
 from __future__ import annotations
 
 import json
-import math
 import re
 import statistics
 import sys
@@ -59,14 +58,14 @@ def tune(
     name: str,
     model: str,
     output_dir: Path,
-    count: int | None = None,
-    seeds: int = 3,
-    held_out: str = "10%",
-    seconds: float = math.inf,
-    prunes: bool | None = None,
-    keep_trials: bool = False,
-    overwrite: bool = False,
-    fresh_head: bool | None = False,
+    count: int | None,
+    seeds: int,
+    held_out: str,
+    seconds: float,
+    prunes: bool | None,
+    keep_trials: bool,
+    overwrite: bool,
+    fresh_head: bool | None,
 ) -> dict[str, Any] | None:
     """Train trials into output_dir/trial-N, and the winner with `seeds` seeds into output_dir/best; returns what tune.json has.
 

@@ -215,21 +215,21 @@ def _kind_of_labels(rows: Examples, column: str, names: Sequence[str]) -> tuple[
         are_letters = None in repeated.values() and all(_letter(label) in [*_LETTERS] for label in labels.values())
         return ("letters" if are_letters else "texts"), False
     if None in repeated.values():
-        return _count_from(rows, column, numbers, choices), False
+        return _count_from(rows, column, {row: number for row, number in numbers.items() if number is not None}, choices), False
     fits = all(number in range(len(choices[row])) for row, number in numbers.items())
     return "texts", fits and numbers != repeated
 
 
-def _count_from(rows: Examples, column: str, numbers: Mapping[int, int | None], choices: Sequence[Sequence[Any]]) -> str:
+def _count_from(rows: Examples, column: str, numbers: Mapping[int, int], choices: Sequence[Sequence[Any]]) -> str:
     """Whether these numbers count from 0 or from 1: from 1 if none is 0 and one is a last choice's. Raises DataError."""
-    counts = {number if number is not None else -1: len(choices[row]) for row, number in numbers.items()}
     last = any(number == len(choices[row]) for row, number in numbers.items())
-    inside = all(number is not None and 1 <= number <= len(choices[row]) for row, number in numbers.items())
-    if counts and inside and not last:
-        what = f"the labels in column {column!r} are {min(counts)} to {max(counts)}, which could count from 0 or from 1"
+    inside = all(1 <= number <= len(choices[row]) for row, number in numbers.items())
+    if numbers and inside and not last:
+        each = numbers.values()
+        what = f"the labels in column {column!r} are {min(each)} to {max(each)}, which could count from 0 or from 1"
         hint = "write letters (A, B, ...) or the texts of the choices; or add rows with the first and the last choice"
         raise DataError(what, where=rows.source, hint=hint)
-    return "numbers from 1" if counts and inside else "numbers"
+    return "numbers from 1" if numbers and inside else "numbers"
 
 
 def _letters(rows: Examples, names: Sequence[str]) -> list[list[str]]:

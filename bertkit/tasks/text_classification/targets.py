@@ -37,7 +37,6 @@ class Target(ABC):
     problem_type: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]  # of `row`
     labels: tuple[str, ...] = ()
-    is_one_class: ClassVar[bool] = False  # whether each row has exactly one of the labels
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -176,7 +175,6 @@ class OneOf(Target):
 
     problem_type: ClassVar[str] = "single_label_classification"
     columns: ClassVar[tuple[str, ...]] = ("label", "probability")
-    is_one_class: ClassVar[bool] = True
     numbered: tuple[str, ...] | None = None
     positive: str | None = None
 

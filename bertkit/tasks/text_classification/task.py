@@ -271,7 +271,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return [()] * len(examples) if self.recipe.regression else super().classes_of(examples)
 
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
-        if not self._target.is_one_class:
+        if not isinstance(self._target, OneOf):
             return None
         return warn_of_label_order(self._target.order, *self._target.arrays(predictions, truth), self.labels)
 
