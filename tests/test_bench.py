@@ -16,14 +16,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-
 import bench
 import bench_corpus
 import bench_gpu
 import bench_startup
+import pytest
 import timed_corpus
 import timed_training
 import turns

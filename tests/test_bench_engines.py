@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bench_engines
 import pyarrow.parquet
 import pytest
-from engines import CASES, MARKS, model_of
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-
-import bench_engines
 import timed_engine
+from engines import CASES, MARKS, model_of
 from turns import run_script, typed
 
 SIDES = {

@@ -11,16 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-
 import bench_prediction
+import numpy as np
 import prediction_models
 import prediction_sides
+import pytest
 import timed_prediction
+import torch
 import turns
 from prediction_inputs import padded_batches, peer_tokenizer
 from prediction_sides import SIDES, tags_of

@@ -6,18 +6,14 @@ import argparse
 import asyncio
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from serving import listening, serving
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-
 import bench_serve
+import pytest
 import serve_load
+from serving import listening, serving
 
 SIDES = {
     "predict": {"per_s": [200.0, 210.0, 190.0], "one_p50_ms": [10.0, 10.5, 9.5]},

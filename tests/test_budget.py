@@ -11,16 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import budget_results as budget
 import numpy as np
+import pretraining_results as pretraining
+import provenance
 import pytest
 import torch
 import transformers
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-
-import budget_results as budget
-import pretraining_results as pretraining
-import provenance
 
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
 from bertkit.corpus.build import CorpusConfig, build_corpus

@@ -7,17 +7,13 @@ import io
 import json
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-
 import demo
 import pretraining_results
+import pytest
 
 from bertkit.cli import main
 from bertkit.runs.finetuning.baselines import baselines_of_data

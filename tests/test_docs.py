@@ -18,16 +18,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import ClassVar
 
+import generated_pages
 import pyarrow.parquet
 import pytest
 import typer
 from engines import MARKS, ray_cluster, spark_session
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-
-import generated_pages
 
 from bertkit.cli import main
 from bertkit.cli.commands import app

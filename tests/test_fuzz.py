@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import fuzz
 import fuzzed_files
+import pytest
 
 pytestmark = pytest.mark.e2e
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import command_lines
 import comparison
 import paired_results
 import paper_tables
+import pytest
 
 CELL = {
     "row": "fine-tuned",

@@ -6,14 +6,9 @@ import json
 import math
 import re
 import statistics
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import bench
 import bench_serve
@@ -29,6 +24,7 @@ import own_text_results
 import paper_tables
 import pretraining_results
 import provenance
+import pytest
 import scale_results
 import trainer_results
 from entries import ENTRIES, GPU, Entry

@@ -3,13 +3,9 @@ duplicates are found, and any number of processes writes the same."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-
 import timed_scale
 
 from bertkit.corpus.directory import read_meta

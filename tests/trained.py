@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+import os
+import signal
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from bertkit.readers import windows
 from bertkit.runs.finetuning.finetune import finetune
@@ -18,6 +23,7 @@ from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import Opened
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.presentation import Prediction
+from bertkit.training import loop
 
 
 def train(
@@ -62,3 +68,36 @@ def windows_of(target: Opened, file: Path | str, overrides: Collection[str] = ()
 def predictions_of(target: Opened, file: Path | str, overrides: Collection[str] = ()) -> list[Prediction]:
     """One prediction per row of a file."""
     return [prediction for window in windows_of(target, file, overrides) for prediction in window.predictions]
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def log_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def _terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def before_step(
+    step: int, micro_step: int = 0, *, seed: int | None = None, act: Callable[[], object] = _terminate
+) -> Iterator[None]:
+    """In this context, `act` is called before the forward pass of a micro-batch. seed: only in the run of this seed."""
+    seed_dropout = loop.seed_dropout
+
+    def acting(module: Any, own_seed: int, *place: int) -> None:
+        if place[:2] == (step, micro_step) and seed in (None, own_seed):
+            act()
+        seed_dropout(module, own_seed, *place)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "seed_dropout", acting)
+        yield

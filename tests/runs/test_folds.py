@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import trained
 from html_pages import assert_inert
+from trained import read_json, weights
 
 from bertkit.errors import DataError, UsageError
 from bertkit.progress import format_interval
@@ -50,14 +51,6 @@ def whole(train, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("folds") / "several")
 
 
-def weights(folder: Path) -> bytes:
-    return (folder / "model.safetensors").read_bytes()
-
-
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 def held_out(run: Path) -> list[str]:
     """The texts of a run's validation rows."""
     return evaluate_target(open_target(str(run), None, {})).splits["validation"].examples.columns["text"]
@@ -72,9 +65,9 @@ def test_each_fold_trains_as_it_would_alone_and_each_row_is_held_out_once(
     assert Counter(text for run in runs for text in held_out(run)) == Counter(
         line.partition(",")[2] for line in rows.read_text(encoding="utf-8").splitlines()[1:]
     )
-    assert {read(run / "run.json")["training"]["seed"] for run in runs} == {5}
-    found = read(whole / "folds.json")
-    each = [read(run / "run.json")["best"]["scores"] for run in runs]
+    assert {read_json(run / "run.json")["training"]["seed"] for run in runs} == {5}
+    found = read_json(whole / "folds.json")
+    each = [read_json(run / "run.json")["best"]["scores"] for run in runs]
     assert found["folds"] == [1, 2, 3]
     for name in ("validation/accuracy", "validation/loss"):
         assert found["scores"][name] == summarize([scores[name] for scores in each])
@@ -83,8 +76,8 @@ def test_each_fold_trains_as_it_would_alone_and_each_row_is_held_out_once(
 
 def test_what_must_be_beaten_is_the_mean_of_the_folds(train, tmp_path: Path) -> None:
     folder = train(tmp_path / "compared", 2, baselines=True)
-    of_runs = [read(folder / f"fold-{fold}" / "run.json")["baselines"] for fold in (1, 2)]
-    found = read(folder / "folds.json")["baselines"]
+    of_runs = [read_json(folder / f"fold-{fold}" / "run.json")["baselines"] for fold in (1, 2)]
+    found = read_json(folder / "folds.json")["baselines"]
     assert list(found) == ["most frequent", "bag of words", "linear probe"]
     assert found == {name: pytest.approx((of_runs[0][name] + of_runs[1][name]) / 2) for name in found}
 
@@ -104,7 +97,7 @@ def test_the_file_is_read_once(train, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_report_of_folds_shows_the_same_fold_and_compares_all(train, whole: Path, tmp_path: Path) -> None:
     ours, others = Path(shutil.copytree(whole, tmp_path / "ours")), train(tmp_path / "others", learning_rate=1e-2)
     for folder, each in ((ours, [0.0, 0.5, 1.0]), (others, [0.5, 0.0, 1.0])):  # whose medians are the folds 2 and 1
-        summary = read(folder / "folds.json")
+        summary = read_json(folder / "folds.json")
         next(iter(summary["scores"].values()))["each"] = each
         (folder / "folds.json").write_text(json.dumps(summary), encoding="utf-8")
     write_report([str(ours), str(others)], tmp_path / "both.html")
@@ -131,7 +124,7 @@ def test_stopped_folds_resume_and_finished_ones_are_kept(train, whole: Path, tmp
     assert sorted(path.name for path in cut.iterdir()) == ["fold-1", "fold-2", "folds.json"]
     first = (cut / "fold-1" / "model.safetensors").stat().st_mtime_ns
     for _ in range(2):  # the second time all are finished
-        assert read(train(cut) / "folds.json")["scores"] == read(whole / "folds.json")["scores"]
+        assert read_json(train(cut) / "folds.json")["scores"] == read_json(whole / "folds.json")["scores"]
     assert (cut / "fold-1" / "model.safetensors").stat().st_mtime_ns == first
     assert [weights(cut / f"fold-{number}") for number in (1, 2, 3)] == [
         weights(whole / f"fold-{number}") for number in (1, 2, 3)
@@ -169,11 +162,11 @@ def test_folds_of_a_folders_training_rows(train, rows: Path, whole: Path, run_be
     (tmp_path / "data").mkdir()
     for split in ("train", "dev"):
         (tmp_path / "data" / f"{split}.csv").write_bytes(rows.read_bytes())
-    data = read(whole / "fold-1" / "run.json")["model"]["name"]
+    data = read_json(whole / "fold-1" / "run.json")["model"]["name"]
     how = "--text text --label label --folds 3 --seed 5 --max-steps 1 --max-length 16 --device cpu -o run".split()
     ran = run_bertkit("finetune", "text-classification", "--data", "data", "-m", data, *how)
     assert ran.code == 0, ran.err
     for number in (1, 2, 3):
-        ours, theirs = (read(folder / f"fold-{number}" / "run.json")["data"] for folder in (tmp_path / "run", whole))
+        ours, theirs = (read_json(folder / f"fold-{number}" / "run.json")["data"] for folder in (tmp_path / "run", whole))
         assert [ours[split]["rows_sha256"] for split in ours] == [theirs[split]["rows_sha256"] for split in theirs]
         assert [*ours] == ["train", "validation"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trained import predictions_of, windows_of
+from trained import predictions_of, read_json, windows_of
 
 from bertkit.config import PRESETS
 from bertkit.errors import DataError, UsageError, UserError
@@ -132,13 +132,9 @@ class Run:
         return self.result
 
 
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 def change(path: Path, **parts: dict[str, Any] | str) -> None:
     """Change keys of a run.json, or of parts of it."""
-    values = read(path)
+    values = read_json(path)
     for name, part in parts.items():
         values[name] = {**values[name], **part} if isinstance(part, dict) else part
     path.write_text(json.dumps(values), encoding="utf-8")
@@ -150,19 +146,19 @@ def change(path: Path, **parts: dict[str, Any] | str) -> None:
 def test_the_average_is_of_the_nine_columns_of_the_paper(trained) -> None:
     runs, found = trained
     assert sorted(path.name for path in runs.iterdir()) == sorted(ALL)
-    scores = {name: read(runs / task / "run.json")["best"]["scores"][score] for name, (task, score) in COLUMNS.items()}
+    scores = {name: read_json(runs / task / "run.json")["best"]["scores"][score] for name, (task, score) in COLUMNS.items()}
     assert list(found) == [*COLUMNS, "average"]
     assert found == {**scores, "average": pytest.approx(sum(scores.values()) / 9)}
     # What tells a wrong column or score from the right one:
     assert len({scores["MNLI-m"], scores["MNLI-mm"], scores["QQP"], scores["MRPC"], scores["STS-B"]}) == 5
     for task in ("qqp", "mrpc"):
-        assert read(runs / task / "run.json")["best"]["scores"]["validation/accuracy"] != scores[task.upper()]
+        assert read_json(runs / task / "run.json")["best"]["scores"]["validation/accuracy"] != scores[task.upper()]
 
 
 def test_finished_tasks_are_kept(trained, options, model: str, tmp_path: Path) -> None:
     runs, before = trained
     shutil.copytree(runs, tmp_path / "runs", ignore=lambda folder, names: {"mrpc"} & set(names))
-    run = Run(read(runs / "mrpc" / "run.json"))
+    run = Run(read_json(runs / "mrpc" / "run.json"))
     assert finetune_glue((), options, run, model=model, output_dir=tmp_path / "runs") == before
     assert run.tasks == ["mrpc"]
     finetune_glue(["rte"], options, run, model=model, output_dir=tmp_path / "runs", overwrite=True)

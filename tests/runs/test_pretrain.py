@@ -8,7 +8,6 @@ import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import types
@@ -24,6 +23,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from shapes import MEASURED
+from trained import before_step, log_of, read_json
 
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, filled
 from bertkit.corpus import sampling
@@ -105,33 +105,16 @@ def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def log_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def sampler_of(corpus: Path, split: str, objective: str) -> CorpusSampler:
     shards = [Shard.load(corpus / shard["name"]) for shard in read_meta(corpus)[split]["shards"]]
     return CorpusSampler(shards, Tokenizer.load(corpus), 16, 32, 42, OBJECTIVES[objective])
 
 
 @contextmanager
-def interrupted_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def interrupted_at(step: int) -> Iterator[None]:
     """This process gets SIGTERM in the first forward pass of a step, which ends the block."""
-    seed_dropout = training.seed_dropout
-
-    def stopping(module: Any, seed: int, *place: int) -> None:
-        if place[:2] == (step, 0):
-            os.kill(os.getpid(), signal.SIGTERM)
-        seed_dropout(module, seed, *place)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "seed_dropout", stopping)
-        with pytest.raises(training.Interrupted):
-            yield
+    with before_step(step), pytest.raises(training.Interrupted):
+        yield
 
 
 def padded(features: Features) -> dict[str, torch.Tensor]:
@@ -166,7 +149,7 @@ def transformers_scores(run: Path, corpus: Path, objective: str) -> dict[str, fl
 
 
 def test_a_trained_model_has_the_scores_of_transformers_and_fills_masks(trained: Path, corpus: Path) -> None:
-    run = read(trained / "run.json")
+    run = read_json(trained / "run.json")
     scores = run["best"]["scores"]
     assert run["data"]["corpus"]["hashes"] == read_meta(corpus)["hashes"], "of the text, which resuming compares"
     names = ("mlm_loss", "perplexity", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
@@ -207,7 +190,7 @@ def test_a_model_that_knows_less_than_token_frequencies_is_warned_of(
     assert to_beat == pytest.approx(sum(expected) / len(expected))
     assert run["best"]["scores"]["validation/mlm_loss"] > to_beat
     assert "no better than token frequencies" in capsys.readouterr().err
-    learned = read(trained / "run.json")
+    learned = read_json(trained / "run.json")
     assert learned["best"]["scores"]["validation/mlm_loss"] < learned["baselines"]["token frequencies"]
 
 
@@ -228,7 +211,7 @@ def test_sentence_order_is_scored_as_such_also_without_run_json(pretrain, corpus
     with pytest.raises(UsageError):
         evaluate_corpora(str(tmp_path / "run"), [], {})  # nothing names its corpus
     pretrain("again", max_steps=1, model=tmp_path / "run")
-    assert read(tmp_path / "again" / "config.json")["bertkit"]["objective"] == "mlm+nsp"
+    assert read_json(tmp_path / "again" / "config.json")["bertkit"]["objective"] == "mlm+nsp"
 
 
 @pytest.mark.parametrize("objective", ["mlm+nsp", "mlm+sop"])
@@ -340,7 +323,7 @@ def test_a_causal_model(pretrain, run_bertkit, tmp_path: Path) -> None:
     assert list(scores) == ["validation/lm_loss", "validation/perplexity", "validation/lm_accuracy"]
     first = next(event["validation/lm_loss"] for event in log_of(tmp_path / "run") if "validation/lm_loss" in event)
     assert scores["validation/lm_loss"] < first
-    config = read(tmp_path / "run" / "config.json")
+    config = read_json(tmp_path / "run" / "config.json")
     assert (config["architectures"], config["is_decoder"]) == (["BertLMHeadModel"], True)
     assert "pipeline_tag: text-generation\n" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     theirs = transformers.BertLMHeadModel.from_pretrained(tmp_path / "run").eval()
@@ -358,7 +341,7 @@ def test_a_causal_model(pretrain, run_bertkit, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,label\nthe book,a\nthe movie,b\n" * 4, encoding="utf-8")
     data = ("--train", "rows.csv", "--validation", "rows.csv", "--max-length", 16, "--max-steps", 1)
     assert run_bertkit("finetune", "text-classification", "--model", "run", "-o", "tuned", *data).code == 0
-    config = read(tmp_path / "tuned" / "config.json")
+    config = read_json(tmp_path / "tuned" / "config.json")
     assert (config["architectures"], config["is_decoder"]) == (["BertModel"], True)
     assert run_bertkit("predict", "tuned", "-", stdin=b"the movie\n").code == 0
 
@@ -368,14 +351,14 @@ def test_a_causal_model(pretrain, run_bertkit, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "mlm+sop", "ltr"])
 def test_stopped_and_resumed_it_is_the_same_run(
-    pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str, capsys: pytest.CaptureFixture[str]
+    pretrain, tmp_path: Path, objective: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kind = {"masking": "whole-word"} if objective == "mlm+nsp" else {"phases": "16:55%,40:45%"}
     more = {"objective": objective, **kind, "max_steps": 9, "eval_steps": 3, "micro_batch_tokens": 200}
     pretrain("whole", **more)
-    with interrupted_at(4, monkeypatch):
+    with interrupted_at(4):
         pretrain("again", **more)
-    before = read(tmp_path / "again" / "checkpoint-5" / "training" / "progress.json")["seconds"]
+    before = read_json(tmp_path / "again" / "checkpoint-5" / "training" / "progress.json")["seconds"]
     if objective == "ltr":  # as an older run has it
         file = tmp_path / "again" / "run.json"
         file.write_text(file.read_text(encoding="utf-8").replace('"clm"', '"ltr"'), encoding="utf-8")
@@ -388,13 +371,13 @@ def test_stopped_and_resumed_it_is_the_same_run(
 
 @pytest.mark.parametrize(("objective", "resumes"), [("clm", True), ("mlm", False), ("mlm+nsp", False), ("mlm+sop", False)])
 def test_an_older_run_goes_on_with_the_sequences_that_it_began_with(
-    pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str, resumes: bool
+    pretrain, tmp_path: Path, objective: str, resumes: bool
 ) -> None:
     """Pairs and masks are drawn in another way since, spans as ever."""
     more = {"objective": objective, "max_steps": 6, "eval_steps": 3}
-    with interrupted_at(4, monkeypatch):
+    with interrupted_at(4):
         pretrain("run", **more)
-    older = read(tmp_path / "run" / "run.json")
+    older = read_json(tmp_path / "run" / "run.json")
     del older["drawing"]
     (tmp_path / "run" / "run.json").write_text(json.dumps(older), encoding="utf-8")
     if resumes:
@@ -403,16 +386,16 @@ def test_an_older_run_goes_on_with_the_sequences_that_it_began_with(
     with pytest.raises(UsageError) as error:
         pretrain("run", **more)
     assert error.value.where == str(tmp_path / "run")
-    assert read(tmp_path / "run" / "run.json") == older
+    assert read_json(tmp_path / "run" / "run.json") == older
 
 
 def test_a_resumed_run_draws_no_window_again(pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path) -> None:
     """Over several epochs, each of which is a window: it begins with that of the next step."""
     more = {"objective": "mlm+nsp", "batch_size": 128, "max_steps": 14, "eval_steps": 20, "phases": "16:40%,32:60%"}
     pretrain("whole", **more)
-    with interrupted_at(10, monkeypatch):
+    with interrupted_at(10):
         pretrain("again", **more)
-    phase, window, sequence = read(tmp_path / "again" / "checkpoint-11" / "training" / "progress.json")["position"]
+    phase, window, sequence = read_json(tmp_path / "again" / "checkpoint-11" / "training" / "progress.json")["position"]
     assert phase == 1
     assert window > 0
     assert 0 < sequence <= (11 - 6) * 128
@@ -435,7 +418,7 @@ def test_an_estimated_epoch_is_said_and_its_steps_stay(
     pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(CorpusSampler, "epoch_length", lambda self, tokens: (100, False))
-    with interrupted_at(2, monkeypatch):
+    with interrupted_at(2):
         pretrain("run", eval_steps=20)
     assert "about 100 sequences, estimated from 64 shards" in capsys.readouterr().err
     monkeypatch.setattr(CorpusSampler, "epoch_length", None)  # which a resumed run does not ask for
@@ -483,12 +466,10 @@ LEVERS = {
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("step", [2, 6, 8])  # while batches grow, before the average, within it
-def test_with_all_levers_a_stopped_run_ends_as_a_whole_one(
-    pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, precision: str
-) -> None:
+def test_with_all_levers_a_stopped_run_ends_as_a_whole_one(pretrain, tmp_path: Path, step: int, precision: str) -> None:
     more = {**LEVERS, "precision": precision, "max_steps": 10, "eval_steps": 3, "logging_steps": 1, "micro_batch_tokens": 200}
     pretrain("whole", **more)
-    with interrupted_at(step, monkeypatch):
+    with interrupted_at(step):
         pretrain("again", **more)
     pretrain("again", **more)
     for file in ("model.safetensors", "checkpoint-10/model.safetensors", "checkpoint-10/training/optimizer.safetensors"):
@@ -567,7 +548,7 @@ def test_the_preset_is_a_set_of_defaults(run_bertkit, corpus: Path, tmp_path: Pa
     size = ("--num-hidden-layers", 1, "--hidden-size", 16, "--num-attention-heads", 1)
     ran = run_bertkit("pretrain", corpus, *size, *how, "--config", "own.yaml", "--batch-size", 8, "-o", "run")
     assert ran.code == 0, ran.err
-    run = read(tmp_path / "run" / "run.json")
+    run = read_json(tmp_path / "run" / "run.json")
     budget = PRETRAINING_PRESETS["budget"]
     typed = {"batch_size": 8, "max_length": 32, "max_steps": 4, "device": "cpu"}
     own = {"learning_rate": 2e-3, "precision": "fp32"}
@@ -654,11 +635,11 @@ def test_phases_have_their_lengths_and_shares(pretrain, monkeypatch: pytest.Monk
 
 
 def test_hours_become_a_number_of_steps_once(pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with interrupted_at(0, monkeypatch):
+    with interrupted_at(0):
         pretrain("stopped", hours=0.01)
     assert not (tmp_path / "stopped").exists(), "stopped while rehearsing"
     monkeypatch.setattr(steps, "rehearse", lambda *_: 1.0)  # a second, of 36
-    with interrupted_at(0, monkeypatch):
+    with interrupted_at(0):
         pretrain("hours", hours=0.01)
     monkeypatch.setattr(steps, "rehearse", None)  # to rehearse again would give another number
     planned = pretrain("hours", hours=0.01)["total_steps"]
@@ -721,7 +702,7 @@ def test_two_processes_agree_on_their_steps_and_have_the_losses_of_one(pretrain,
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
-    run = read(tmp_path / "two" / "run.json")
+    run = read_json(tmp_path / "two" / "run.json")
     assert run["num_processes"] == 2
     assert run["last"]["step"] == run["total_steps"] > 5
     pretrain("one", max_steps=run["total_steps"], **more)
@@ -739,7 +720,7 @@ def test_training_begins_from_a_model(pretrain, make_model_dir, tmp_path: Path, 
     run = pretrain("more", max_steps=2, model=make_model_dir("BertModel"))
     assert "cls.predictions.bias" in capsys.readouterr().err, "the fresh weights"
     assert run["model"]["sha256"]
-    config = read(tmp_path / "more" / "config.json")
+    config = read_json(tmp_path / "more" / "config.json")
     assert (config["architectures"], config["num_hidden_layers"]) == (["BertForPreTraining"], 2)
     pretrain("still-more", max_steps=1, model=tmp_path / "more")
     assert "cls.predictions.bias" not in capsys.readouterr().err
@@ -749,7 +730,7 @@ def test_training_from_a_classifier_drops_its_head(pretrain, make_model_dir, tmp
     head = {"id2label": {0: "good", 1: "bad", 2: "so-so"}, "problem_type": "single_label_classification"}
     own = {"classifier_pooling": "mean", "bertkit": {"format": 1, "family": "text-classification", "pooling": "mean"}}
     pretrain("more", max_steps=1, model=make_model_dir("BertForSequenceClassification", **head, **own))
-    config = read(tmp_path / "more" / "config.json")
+    config = read_json(tmp_path / "more" / "config.json")
     assert config["architectures"] == ["BertForPreTraining"]
     assert config["bertkit"] == {"format": 1, "family": "pretraining", "objective": "mlm+nsp"}
     assert not {"id2label", "label2id", "problem_type", "classifier_pooling"} & config.keys()
@@ -770,7 +751,7 @@ def test_the_architecture_of_a_config_file(run_bertkit, corpus: Path, tmp_path: 
     assert fresh_architecture(meta, config, None, {}, tmp_path).vocab_size == size, "padded"
     small = ("--max-length", 32, "--batch-size", 4, "--max-steps", 1, "--device", "cpu")
     assert run_bertkit("pretrain", corpus, "--config-name", tmp_path, *small, "-o", "padded").code == 0
-    assert read(tmp_path / "padded" / "config.json")["vocab_size"] == size
+    assert read_json(tmp_path / "padded" / "config.json")["vocab_size"] == size
     assert run_bertkit("predict", "padded", "-", "--top-k", 999, stdin=b"the [MASK]\n").code == 0
     sized = fresh_architecture(meta, config, "tiny", {"num_hidden_layers": 3})
     assert (sized.num_hidden_layers, sized.hidden_size, sized.intermediate_size) == (3, 128, 512)
@@ -801,7 +782,7 @@ def test_a_held_out_loss_that_is_not_finite(pretrain, monkeypatch: pytest.Monkey
 
 def test_a_corpus_of_the_same_vocabulary_but_cased_is_refused(pretrain, corpus: Path, make_model_dir, tmp_path: Path) -> None:
     model = shutil.copytree(make_model_dir("BertModel"), tmp_path / "model")
-    settings = read(model / "tokenizer_config.json")
+    settings = read_json(model / "tokenizer_config.json")
     (model / "tokenizer_config.json").write_text(json.dumps(settings | {"do_lower_case": False}), encoding="utf-8")
     with pytest.raises(UsageError) as error:
         pretrain("run", model=model, max_steps=1)
@@ -892,7 +873,7 @@ def test_a_run_is_repeated_from_its_run_json(pretrain, run_bertkit, corpus: Path
     first = pretrain("first", **more)
     ran = run_bertkit("pretrain", corpus, "--config", "first/run.json", "--config-name", "first", "-o", "second")
     assert ran.code == 0, ran.err
-    assert read(tmp_path / "second" / "run.json")["training"] == first["training"]
+    assert read_json(tmp_path / "second" / "run.json")["training"] == first["training"]
     assert (tmp_path / "second/model.safetensors").read_bytes() == (tmp_path / "first/model.safetensors").read_bytes()
     ran = run_bertkit("finetune", "--config", "first/run.json", "-o", "tuned")
     assert (ran.code, ran.err.strip().endswith("(first/run.json)")) == (2, True)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Ran
+from trained import before_step, log_of, read_json
 
 from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.mixing import Mix
 from bertkit.runs.pretraining import pretrain as pretraining
-from bertkit.training import loop
 
 pytestmark = pytest.mark.e2e
 
@@ -55,24 +55,8 @@ def pretrain(corpora: Path, run_bertkit: Callable[..., Ran]) -> Callable[..., Ra
 
 def stopped(train: Callable[[], Ran], step: int) -> None:
     """Train until a signal comes in this step."""
-    seed_dropout = loop.seed_dropout
-
-    def stopping(module: Any, seed: int, *place: int) -> None:
-        if place[:2] == (step, 0):
-            signal.raise_signal(signal.SIGTERM)
-        seed_dropout(module, seed, *place)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "seed_dropout", stopping)
+    with before_step(step):
         assert train().code == 128 + signal.SIGTERM
-
-
-def read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def log_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def test_a_mix_is_resumed_to_the_byte_and_another_one_is_refused(pretrain: Callable[..., Ran], tmp_path: Path) -> None:
@@ -84,7 +68,7 @@ def test_a_mix_is_resumed_to_the_byte_and_another_one_is_refused(pretrain: Calla
         assert named in " ".join(ran.err.split())
     assert pretrain("again", "own:6", "general:2").code == 0, "the same shares"
     assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
-    data = read(tmp_path / "whole/run.json")["data"]
+    data = read_json(tmp_path / "whole/run.json")["data"]
     assert {name: corpus["share"] for name, corpus in data.items()} == {"own": 0.75, "general": 0.25}
     assert "BERT, pre-trained on own and general" in (tmp_path / "whole/README.md").read_text(encoding="utf-8")
 
@@ -94,7 +78,7 @@ def test_the_loss_of_the_whole_is_that_of_its_sources_which_are_scored_alike_alo
 ) -> None:
     ran = pretrain("run", "own:3", "general:1", "--objective", "mlm")
     assert ran.code == 0, ran.err
-    run = read(tmp_path / "run/run.json")
+    run = read_json(tmp_path / "run/run.json")
     scores = run["best"]["scores"]
     parts = ["", "own/", "own/desk.txt/", "own/shop.txt/", "general/"]
     assert [*scores] == [f"validation/{part}{name}" for part in parts for name in ("mlm_loss", "perplexity", "mlm_accuracy")]
@@ -139,7 +123,7 @@ def test_a_mix_is_scored_with_the_weights_that_it_was_trained_with(
     assert pretrain("run", "own:1", "general:1").code == 0
     ran = run_bertkit("eval", "run", "--json")
     assert ran.code == 0, ran.err
-    assert json.loads(ran.out) == pytest.approx(read(tmp_path / "run/run.json")["best"]["scores"], rel=1e-6)
+    assert json.loads(ran.out) == pytest.approx(read_json(tmp_path / "run/run.json")["best"]["scores"], rel=1e-6)
 
 
 def test_each_corpus_that_is_named_is_scored(
@@ -176,7 +160,7 @@ def test_a_corpus_without_held_out_text_is_named(
     assert (ran.code, "--validation 0.0001% holds out none of 90 documents" in ran.err) == (0, True), ran.err
     ran = pretrain("run", "own", tmp_path / "whole")
     assert (ran.code, "whole has no held-out documents" in ran.err) == (0, True), ran.err
-    assert not any("whole" in name for name in read(tmp_path / "run/run.json")["best"]["scores"])
+    assert not any("whole" in name for name in read_json(tmp_path / "run/run.json")["best"]["scores"])
 
 
 def test_a_missing_file_of_entities_is_named(pretrain: Callable[..., Ran], tmp_path: Path) -> None:
@@ -188,8 +172,8 @@ def test_a_missing_file_of_entities_is_named(pretrain: Callable[..., Ran], tmp_p
 
 def test_a_corpus_of_one_source_has_no_scores_by_source(pretrain: Callable[..., Ran], tmp_path: Path) -> None:
     assert pretrain("run", "general").code == 0
-    assert len(read(tmp_path / "run/run.json")["best"]["scores"]) == 5
-    assert [*read(tmp_path / "run/run.json")["data"]] == ["corpus"]
+    assert len(read_json(tmp_path / "run/run.json")["best"]["scores"]) == 5
+    assert [*read_json(tmp_path / "run/run.json")["data"]] == ["corpus"]
 
 
 def test_two_processes_score_the_parts_as_one_does(pretrain: Callable[..., Ran], corpora: Path, tmp_path: Path) -> None:
@@ -250,7 +234,7 @@ def test_a_stopped_run_goes_on_with_another_corpus(
     ran = pretrain("run", "general", *other)
     assert ran.code == 0, ran.err
     assert sorted(set(read_steps)) == [("own", 32, step) for step in range(12 - 6)], "of the other one, from its first sequence"
-    run = read(tmp_path / "run/run.json")
+    run = read_json(tmp_path / "run/run.json")
     assert [*run["data"]] == ["corpus"]
     assert run["data"]["corpus"]["source"] == str(corpora / "general")
     assert [each["step"] for each in run["continued"]] == [6]
@@ -267,7 +251,7 @@ def test_a_stopped_run_goes_on_with_another_corpus(
     assert json.loads(ran.out) == pytest.approx(run["best"]["scores"], rel=1e-6)
     stopped(lambda: pretrain("again", "general", *other), 8)
     assert pretrain("again", "general", *other).code == 0
-    assert read(tmp_path / "again/run.json")["continued"] == run["continued"]
+    assert read_json(tmp_path / "again/run.json")["continued"] == run["continued"]
     assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "run/model.safetensors").read_bytes()
     assert (tmp_path / "run/model.safetensors").read_bytes() != (tmp_path / "plain/model.safetensors").read_bytes()
 
@@ -283,7 +267,7 @@ def test_phases_go_on_and_the_corpus_may_change_again(
     read_steps.clear()
     assert pretrain("run", "general", *phases, "--continue-with", corpora / "general").code == 0
     assert set(read_steps) == {("general", 24, step) for step in range(4)}
-    continued = read(tmp_path / "run/run.json")["continued"]
+    continued = read_json(tmp_path / "run/run.json")["continued"]
     assert [(each["step"], Path(each["data"]["corpus"]["source"]).name) for each in continued] == [(2, "own"), (8, "general")]
 
 
@@ -301,7 +285,7 @@ def test_all_that_changes_over_the_steps_is_resumed_to_the_byte(
         stopped(lambda: pretrain("again", *words), step)
     assert pretrain("again", *words).code == 0
     assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "run/model.safetensors").read_bytes()
-    runs = [read(tmp_path / name / "run.json") for name in ("run", "again")]
+    runs = [read_json(tmp_path / name / "run.json") for name in ("run", "again")]
     assert runs[0]["best"] == runs[1]["best"]
     assert runs[0]["continued"] == runs[1]["continued"]
 
@@ -338,7 +322,7 @@ def test_a_checkpoint_of_another_run_goes_on_with_another_corpus(
     mix = [word for name in ("own:3", "general:1") for word in ("--continue-with", corpora / name)]
     ran = pretrain("second", "general", "--keep-checkpoints", "all", "--resume", checkpoint, *mix)
     assert ran.code == 0, ran.err
-    (continued,) = read(tmp_path / "second/run.json")["continued"]
+    (continued,) = read_json(tmp_path / "second/run.json")["continued"]
     assert continued["step"] == 8
     assert {name: data["share"] for name, data in continued["data"].items()} == {"own": 0.75, "general": 0.25}
     assert [event["step"] for event in log_of(tmp_path / "second") if "validation/own/mlm_loss" in event] == [12]

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 import trained
 from html_pages import assert_inert
 from scipy import stats
+from trained import before_step, read_json, weights
 
 import bertkit
 from bertkit.errors import ModelError, UsageError
@@ -26,7 +26,6 @@ from bertkit.runs.reporting.compare import compare
 from bertkit.runs.reporting.report import write_report
 from bertkit.runs.series import SEEDS, runs_to_use, summarize
 from bertkit.runs.target import open_target
-from bertkit.training import loop as training
 
 pytestmark = pytest.mark.e2e
 
@@ -60,59 +59,42 @@ def several(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "several"))
 
 
-def stop(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any], *, seed: int = 2, step: int = 1) -> None:
+def stop(run: Callable[[], Any], *, seed: int = 2, step: int = 1) -> None:
     """Send SIGTERM in a step of a seed."""
-    seed_dropout, at = training.seed_dropout, (seed, step)
-
-    def stopping(module: Any, seed: int, step: int, *place: int) -> None:
-        if (seed, step) == at:
-            os.kill(os.getpid(), signal.SIGTERM)
-        seed_dropout(module, seed, step, *place)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "seed_dropout", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            run()
-
-
-def weights(folder: Path) -> bytes:
-    return (folder / "model.safetensors").read_bytes()
-
-
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
+    with before_step(step, seed=seed), pytest.raises(KeyboardInterrupt):
+        run()
 
 
 def test_each_seed_trains_as_it_would_alone(train, whole: Path, tmp_path: Path) -> None:
     train(tmp_path / "alone", None, seed=2)
     assert weights(whole / "seed-2") == weights(tmp_path / "alone")
     assert len({weights(whole / f"seed-{seed}") for seed in (1, 2, 3)}) == 3
-    found = read(whole / "seeds.json")
-    each = [read(whole / f"seed-{seed}" / "run.json")["best"]["scores"] for seed in (1, 2, 3)]
+    found = read_json(whole / "seeds.json")
+    each = [read_json(whole / f"seed-{seed}" / "run.json")["best"]["scores"] for seed in (1, 2, 3)]
     assert found["seeds"] == [1, 2, 3]
     for name in ("validation/accuracy", "validation/loss"):
         assert found["scores"][name] == summarize([scores[name] for scores in each])
     assert sorted(path.name for path in whole.iterdir()) == ["seed-1", "seed-2", "seed-3", "seeds.json"]
 
 
-def test_stopped_seeds_resume_and_more_can_be_added(train, whole: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_stopped_seeds_resume_and_more_can_be_added(train, whole: Path, tmp_path: Path, capsys) -> None:
     cut = tmp_path / "cut"
-    stop(monkeypatch, lambda: train(cut, 2))
+    stop(lambda: train(cut, 2))
     first = (cut / "seed-1" / "model.safetensors").stat().st_mtime_ns
-    assert read(train(cut, 2) / "seeds.json")["seeds"] == [1, 2]
+    assert read_json(train(cut, 2) / "seeds.json")["seeds"] == [1, 2]
     assert (cut / "seed-1" / "model.safetensors").stat().st_mtime_ns == first
     train(cut, 3)
     assert [weights(cut / f"seed-{seed}") for seed in (1, 2, 3)] == [weights(whole / f"seed-{seed}") for seed in (1, 2, 3)]
-    assert read(cut / "seeds.json")["scores"] == read(whole / "seeds.json")["scores"]
+    assert read_json(cut / "seeds.json")["scores"] == read_json(whole / "seeds.json")["scores"]
     assert "do not count" not in capsys.readouterr().err
-    assert read(train(cut, 1) / "seeds.json")["seeds"] == [1]
+    assert read_json(train(cut, 1) / "seeds.json")["seeds"] == [1]
     assert "has more seeds, which the summary leaves out: 2, 3" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_signal_in_a_seeds_last_step_stops_before_the_next(train, whole: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_signal_in_a_seeds_last_step_stops_before_the_next(train, whole: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
-    last = read(whole / "seed-1" / "run.json")["total_steps"] - 1
-    stop(monkeypatch, lambda: train(cut), seed=1, step=last)
+    last = read_json(whole / "seed-1" / "run.json")["total_steps"] - 1
+    stop(lambda: train(cut), seed=1, step=last)
     assert [path.name for path in cut.iterdir() if path.is_dir()] == ["seed-1"]
     with pytest.warns(match="seed-1 is not finished: this is the best model of its steps so far"):
         bertkit.load(cut / "seed-1")
@@ -133,7 +115,7 @@ def test_a_report_says_which_seed_it_shows(train, whole: Path, tmp_path: Path, c
 
 def test_a_report_compares_all_seeds_as_compare_does(train, whole: Path, tmp_path: Path, monkeypatch) -> None:
     other = train(tmp_path / "other", 2, learning_rate=1e-2, baselines=True)
-    summary = read(other / "seeds.json")
+    summary = read_json(other / "seeds.json")
     first = next(iter(summary["scores"].values()))
     first["each"] = [1.0, 0.0]  # so that the page shows the seed without baselines of its own
     (other / "seeds.json").write_text(json.dumps(summary), encoding="utf-8")
@@ -153,17 +135,17 @@ def test_a_report_compares_all_seeds_as_compare_does(train, whole: Path, tmp_pat
     shown = {row[1]: row[3] for row in page.tables["paired bootstrap over rows and one run of each side"][1:]}
     assert shown == {row["score"]: format_interval(row["interval"], "+.4f") for row in found}
     assert len(found) > 0
-    assert read(other / "seed-2" / "run.json").get("baselines") is None
+    assert read_json(other / "seed-2" / "run.json").get("baselines") is None
     (scores,) = [table for title, table in page.tables.items() if title.endswith("compared") and table[1][0] == relative(other)]
-    assert [row[0] for row in scores[2:]] == [*read(other / "seed-1" / "run.json")["baselines"]]
+    assert [row[0] for row in scores[2:]] == [*read_json(other / "seed-1" / "run.json")["baselines"]]
 
 
-def test_a_stopped_overwrite_leaves_no_run_with_other_settings(train, several: Path, monkeypatch) -> None:
+def test_a_stopped_overwrite_leaves_no_run_with_other_settings(train, several: Path) -> None:
     faster = {"learning_rate": 1e-3}
-    stop(monkeypatch, lambda: train(several, overwrite=True, **faster))
+    stop(lambda: train(several, overwrite=True, **faster))
     assert (several.parent / "several.old-1" / "seed-3" / "run.json").is_file()
     train(several, **faster, micro_batch_tokens=64, logging_steps=1)  # which may change between seeds
-    rates = {read(several / f"seed-{seed}" / "run.json")["training"]["learning_rate"] for seed in (1, 2, 3)}
+    rates = {read_json(several / f"seed-{seed}" / "run.json")["training"]["learning_rate"] for seed in (1, 2, 3)}
     assert rates == {1e-3}
 
 
@@ -228,14 +210,14 @@ def test_runs_with_constant_predictions_are_counted(train, tmp_path: Path) -> No
     assert found["scores"]["validation/f1_A"]["each"] == [None, 0.5]
     same = tmp_path / "same.csv"  # for which every model predicts the same
     same.write_text("label,text\n" + "a,the movie\nb,the movie\n" * 4, encoding="utf-8")
-    assert read(train(tmp_path / "same", 2, file=same) / "seeds.json")["constant"] == [1, 2]
+    assert read_json(train(tmp_path / "same", 2, file=same) / "seeds.json")["constant"] == [1, 2]
 
 
 def test_what_must_be_beaten_is_fitted_once_for_all_seeds(train, tmp_path: Path) -> None:
     folder = train(tmp_path / "compared", 2, baselines=True)
-    of_runs = [read(folder / f"seed-{seed}" / "run.json")["baselines"] for seed in (1, 2)]
+    of_runs = [read_json(folder / f"seed-{seed}" / "run.json")["baselines"] for seed in (1, 2)]
     assert (list(of_runs[0]), of_runs[1]) == (["most frequent", "bag of words", "linear probe"], None)
-    assert read(folder / "seeds.json")["baselines"] == of_runs[0]
+    assert read_json(folder / "seeds.json")["baselines"] == of_runs[0]
 
 
 def test_remarks_on_rows_that_all_seeds_share_are_shown_once(train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ import pytest
 from conftest import Ran
 from html_pages import assert_inert
 from shell import ROOT
+from trained import read_json
 
 from bertkit.cli.tune import _seconds
 from bertkit.errors import UsageError
@@ -103,13 +104,9 @@ def start(model: Path, place: Path) -> Iterator[Callable[..., subprocess.Popen[s
         yield start
 
 
-def read(path: str | Path) -> dict[str, Any]:
-    return json.loads(Path(path).read_text(encoding="utf-8"))
-
-
 def trials() -> list[dict[str, Any]]:
     """By their number."""
-    return sorted(read("out/tune.json")["trials"], key=lambda trial: trial["trial"])
+    return sorted(read_json("out/tune.json")["trials"], key=lambda trial: trial["trial"])
 
 
 def states() -> list[str]:
@@ -273,7 +270,7 @@ def test_trials_are_runs_and_the_winner_is_trained_again(tune, run_bertkit, plac
         assert trial["settings"].items() <= run["training"].items()
         assert trial["score"] == run["best"]["scores"]["validation/accuracy"]
     best = max(range(6), key=lambda number: found[number]["score"])  # of equal ones the first
-    winner = read("out/tune.json")["winner"]
+    winner = read_json("out/tune.json")["winner"]
     assert (winner["trial"], winner["settings"]) == (best, found[best]["settings"])
     weights = [path.parent.name for path in Path("out").glob("trial-*/model.safetensors")]
     assert weights == [f"trial-{best}"] == [path.parent.name for path in Path("out").glob("trial-*/checkpoint-*")]
@@ -281,8 +278,8 @@ def test_trials_are_runs_and_the_winner_is_trained_again(tune, run_bertkit, plac
         run = require_run(Path(f"out/best/seed-{seed}"))
         assert (run["status"], run["training"]["seed"], "intervals" in run) == ("finished", seed, True)
         assert winner["settings"].items() <= run["training"].items()
-    assert read("out/best/seeds.json")["seeds"] == [1, 2]
-    assert {each["setting"] for each in read("out/tune.json")["mattered"]} == {"learning_rate", "batch_size"}
+    assert read_json("out/best/seeds.json")["seeds"] == [1, 2]
+    assert {each["setting"] for each in read_json("out/tune.json")["mattered"]} == {"learning_rate", "batch_size"}
 
     assert run_bertkit("report", "out", "--output", "tuned.html").code == 0
     tables = assert_inert(Path("tuned.html").read_text(encoding="utf-8")).tables
@@ -331,14 +328,14 @@ def test_held_out_rows_are_in_no_trial(tune, place: Path, monkeypatch: pytest.Mo
     assert not any(rows & held_out for rows in used)
     assert set().union(*used) >= given - held_out
     hashes = {split: {each for of, _, each in seen if of == split} for split in ("train", "validation")}
-    for run in map(read, place.glob("out/*/**/run.json")):
+    for run in map(read_json, place.glob("out/*/**/run.json")):
         assert all(run["data"][split]["rows_sha256"] in hashes[split] for split in hashes)
 
 
 @pytest.mark.e2e
 def test_the_gap_is_that_of_the_winners_runs(tune, run_bertkit, place: Path) -> None:
     assert tune(*RATES, "--num-epochs", 2, task="text-classification").code == 0
-    gap = read("out/tune.json")["gap"]["accuracy"]
+    gap = read_json("out/tune.json")["gap"]["accuracy"]
     scores: dict[str, list[float]] = {"validation": [], "set_aside": []}
     for split, of_runs in scores.items():
         for seed in (1, 2):
@@ -363,7 +360,7 @@ def test_a_split_can_judge_the_winner(tune, place: Path) -> None:
     (place / "test.csv").write_text("label,text\ngood,good one\nbad,bad one\nbad,bad two\n")
     ran = tune(*RATES, "--test", "test.csv", task="text-classification")
     assert (ran.code, "3 rows" in ran.err) == (0, True), ran.err
-    assert read("out/trial-0/run.json")["recipe"]["set_aside"] is None
+    assert read_json("out/trial-0/run.json")["recipe"]["set_aside"] is None
     (place / "test.csv").write_text("text\ngood one\n")
     assert tune(*RATES, "--test", "test.csv", "--overwrite").code == 3
 
@@ -446,7 +443,7 @@ def test_the_trial_of_a_killed_process_is_tried_again(place: Path, start, tune) 
     resumed, others = ran.err.split("trial 1 (", 1)
     assert ("fresh weights" in resumed, "fresh weights" in others) == (False, True)
     assert [len(trial["evaluations"]) for trial in trials()] == [4] * 6
-    assert read("out/trial-0/run.json")["status"] == "finished"
+    assert read_json("out/trial-0/run.json")["status"] == "finished"
 
 
 def test_a_trial_that_always_kills_its_process_is_given_up(tmp_path: Path) -> None:
@@ -541,7 +538,7 @@ def test_a_pruned_trial_ends_early(place: Path, tune, prune: bool) -> None:
     how = ("--max-steps", 3, "--eval-steps", 1, *(["--prune"] if prune else []))  # a grid is not pruned by itself
     assert tune(*SIX, *how).code == 0
     ended = ["pruned"] if prune else ["finished"]
-    assert (states(), read("out/trial-5/run.json")["status"]) == (["finished"] * 5 + ended, ended[0])
+    assert (states(), read_json("out/trial-5/run.json")["status"]) == (["finished"] * 5 + ended, ended[0])
     assert [len(trial["evaluations"]) for trial in trials()] == [3] * 5 + [1 if prune else 3]
     steps = [json.loads(line)["step"] for line in Path("out/trial-5/metrics.jsonl").read_text().splitlines()]
     assert max(steps) == (1 if prune else 3)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
-import signal
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
-from trained import predictions_of
+from trained import before_step, predictions_of
 
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import DataError, ModelError, UsageError, UserError
@@ -46,7 +44,6 @@ from bertkit.tasks.token_classification.output import as_conll, as_row, as_text
 from bertkit.tasks.token_classification.tags import SCHEMES, convert, count_illegal, scheme_of
 from bertkit.tasks.token_classification.task import Tagged
 from bertkit.text.tokenizer import Tokenizer
-from bertkit.training import loop as training
 from bertkit.training.batching import micro_batches_for_rank
 
 Sentences = list[list[tuple[str, str]]]
@@ -893,22 +890,12 @@ def test_scores_are_seqevals_of_the_predictions(run: Path, run_bertkit, write: W
     assert run_bertkit("eval", run, "--validation", bare).code == 3
 
 
-def test_stopped_and_resumed_it_is_the_same_run(
-    run_bertkit, tiny_model_dir: Path, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_and_resumed_it_is_the_same_run(run_bertkit, tiny_model_dir: Path, write: Write, tmp_path: Path) -> None:
     write("train.conll", as_columns(TRAIN))
     data = ("finetune", "token-classification", "--train", "train.conll", "--validation", "train.conll", "-m", tiny_model_dir)
     typed = (*data, *COMMON, "--head", "bilstm", "--dropout", 0.1, "--max-steps", 4, "--eval-steps", 2)
     assert run_bertkit(*typed, "-o", "whole").code == 0
-    seed_dropout = training.seed_dropout
-
-    def stopping(module: Any, seed: int, step: int, *place: int) -> None:
-        if step == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        seed_dropout(module, seed, step, *place)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "seed_dropout", stopping)
+    with before_step(2):
         assert run_bertkit(*typed, "-o", "again").code != 0
     ran = run_bertkit(*typed, "-o", "again")
     assert ran.code == 0, ran.err

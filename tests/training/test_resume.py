@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from shapes import MEASURED
+from trained import before_step, read_json
 
 from bertkit.cli import main
 from bertkit.model.directory import read_state_dict
@@ -59,8 +60,7 @@ def whole(command, data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def stopped(command, data: Path) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        stop_with(lambda: os.kill(os.getpid(), signal.SIGINT), patch)
+    with before_step(STEP, MICRO_STEP, act=lambda: os.kill(os.getpid(), signal.SIGINT)):
         assert main(command(data / "stopped")) == 130
     return data / "stopped"
 
@@ -86,10 +86,6 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
     return refused
 
 
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 def hash_of(run: Path) -> str:
     return sha256((run / "model.safetensors").read_bytes()).hexdigest()
 
@@ -104,7 +100,7 @@ def assert_same_run(found: Path, expected: Path) -> None:
     """The best model, which is at the root, and the last one, which its checkpoint holds."""
     last = f"checkpoint-{STEPS_PER_EPOCH * EPOCHS}"
     assert (hash_of(found), hash_of(found / last)) == (hash_of(expected), hash_of(expected / last))
-    runs = [read(run / "run.json") for run in (found, expected)]
+    runs = [read_json(run / "run.json") for run in (found, expected)]
     assert runs[0]["status"] == "finished"
     assert [runs[0][part] for part in ("best", "last")] == [runs[1][part] for part in ("best", "last")]
     assert [event["step"] for event in log_of(found)] == [event["step"] for event in log_of(expected)]
@@ -112,18 +108,6 @@ def assert_same_run(found: Path, expected: Path) -> None:
 
 def content_of(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*") if p.is_file()}
-
-
-def stop_with(stop: Callable[[], None], patch: pytest.MonkeyPatch, *where: int) -> None:
-    """Call `stop` before the forward pass of a micro-batch; where: step and micro-step."""
-    seed_dropout = training.seed_dropout
-
-    def stopping(model: Any, seed: int, *place: int) -> None:
-        if place[:2] == (where or (STEP, MICRO_STEP)):
-            stop()
-        seed_dropout(model, seed, *place)
-
-    patch.setattr(training, "seed_dropout", stopping)
 
 
 # Counts what the loop does and kills its own process, SIGKILL and all: no `finally`, no flushing, no handler.
@@ -157,7 +141,7 @@ def test_killed_in_mid_accumulation_the_same_command_ends_with_the_same_bytes(co
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "in mid-accumulation\n"), killed.stderr
     assert [path.name for path in run.glob("checkpoint-*")] == [f"checkpoint-{STEPS_PER_EPOCH}"]
     assert log_of(run)[-1]["step"] > STEPS_PER_EPOCH, "it had logged a step that the checkpoint does not hold"
-    assert read(run / "run.json")["status"] == "running"
+    assert read_json(run / "run.json")["status"] == "running"
     capsys.readouterr()
     assert main(arguments) == 0
     assert str(run / f"checkpoint-{STEPS_PER_EPOCH}") in capsys.readouterr().err
@@ -166,12 +150,11 @@ def test_killed_in_mid_accumulation_the_same_command_ends_with_the_same_bytes(co
 
 
 @pytest.mark.parametrize("step", [3, STEP])
-def test_a_crash_before_or_after_the_first_checkpoint(step: int, command, whole: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_crash_before_or_after_the_first_checkpoint(step: int, command, whole: Path, tmp_path: Path) -> None:
     def crash() -> None:
         raise RuntimeError("died")
 
-    with monkeypatch.context() as patch:
-        stop_with(crash, patch, step, MICRO_STEP)
+    with before_step(step, MICRO_STEP, act=crash):
         assert main(command(tmp_path / "run")) == 1
     assert len(list((tmp_path / "run").glob("checkpoint-*"))) == (step == STEP)
     assert log_of(tmp_path / "run"), "it had logged something"
@@ -192,15 +175,14 @@ def test_dropout_and_precision_decide_the_bytes(command, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("number", "optimizer"), [(signal.SIGINT, "adamw"), (signal.SIGTERM, "lamb")])
 def test_a_signal_saves_and_the_same_command_resumes(
-    number: int, optimizer: str, command, whole: Path, tmp_path: Path, monkeypatch, capsys
+    number: int, optimizer: str, command, whole: Path, tmp_path: Path, capsys
 ) -> None:
     options = ("--optimizer", optimizer)
     if optimizer != "adamw":
         whole = tmp_path / "whole"
         assert main(command(whole, *options)) == 0
     run = tmp_path / "stopped"
-    with monkeypatch.context() as patch:
-        stop_with(lambda: os.kill(os.getpid(), number), patch)
+    with before_step(STEP, MICRO_STEP, act=lambda: os.kill(os.getpid(), number)):
         capsys.readouterr()
         assert main(command(run, *options)) == 128 + number
     shown = capsys.readouterr().err
@@ -254,7 +236,7 @@ def test_a_checkpoint_opens_on_the_first_cpu_as_torchrun_calls_it(stopped: Path)
 
 
 def test_resume_from_another_folder_leaves_it_alone_and_has_the_best_model(stopped, command, whole, tmp_path: Path) -> None:
-    assert read(whole / "run.json")["best"]["step"] <= STEP, "the best step is one that the new folder never makes"
+    assert read_json(whole / "run.json")["best"]["step"] <= STEP, "the best step is one that the new folder never makes"
     before = content_of(stopped)
     assert main(command(tmp_path / "other", "--resume", str(stopped / CHECKPOINT))) == 0
     assert content_of(stopped) == before
@@ -272,49 +254,44 @@ def test_an_earlier_checkpoint_of_another_folder_needs_nothing_of_its_root(comma
     assert_same_run(tmp_path / "other", whole)
 
 
-def test_thresholds_are_those_of_the_checkpoint_until_the_next_evaluation(
-    command, data: Path, tmp_path: Path, monkeypatch
-) -> None:
+def test_thresholds_are_those_of_the_checkpoint_until_the_next_evaluation(command, data: Path, tmp_path: Path) -> None:
     enough = str(data / "train.csv")  # rows to tune thresholds on
     arguments = command(tmp_path / "run", "--multi-label", "--eval-steps", "3", "--validation", enough)
     thresholds = []
     for step in (3, 4):  # after the first evaluation
-        with monkeypatch.context() as patch:
-            stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM), patch, step, 0)
+        with before_step(step):
             assert main(arguments) == 143
-        thresholds.append(read(tmp_path / "run" / f"checkpoint-{step + 1}" / "config.json")["bertkit"]["thresholds"])
+        thresholds.append(read_json(tmp_path / "run" / f"checkpoint-{step + 1}" / "config.json")["bertkit"]["thresholds"])
     assert thresholds[0] == thresholds[1] != dict.fromkeys(("no", "yes"), 0.5)
 
 
 @pytest.mark.parametrize("recipe", ["helpdesk_pages", "helpdesk_replies", "helpdesk_mentions"])
-def test_every_family_resumes_where_it_was(recipe: str, make_model_dir, tmp_path: Path, monkeypatch) -> None:
+def test_every_family_resumes_where_it_was(recipe: str, make_model_dir, tmp_path: Path) -> None:
     model = make_model_dir("BertModel", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, seed=5)
     options = "--batch-size 8 --max-length 64 --max-train-samples 40 --max-steps 4 --eval-steps 2 --precision fp32 --device cpu"
     arguments = ["finetune", recipe, "--model", str(model), *options.split(), "--output-dir"]
     runs = whole, again = tmp_path / "whole", tmp_path / "again"
     assert main([*arguments, str(whole)]) == 0
-    with monkeypatch.context() as patch:
-        stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM), patch, 2, 0)
+    with before_step(2):
         assert main([*arguments, str(again)]) == 143
     assert (again / "checkpoint-3").is_dir()
     assert main([*arguments, str(again)]) == 0
     for file in ("model.safetensors", "config.json", "checkpoint-4/model.safetensors", "checkpoint-4/config.json"):
         assert (again / file).read_bytes() == (whole / file).read_bytes(), file
-    found, expected = ([read(run / "run.json")[key] for key in ("best", "last", "recipe")] for run in runs)
+    found, expected = ([read_json(run / "run.json")[key] for key in ("best", "last", "recipe")] for run in runs)
     assert found == expected
 
 
 # --- what may not change between, and what is kept ---------------------------------------------------------------------
 
 
-def test_a_model_whose_config_has_changed_is_refused(command, data: Path, refused, tmp_path: Path, monkeypatch) -> None:
+def test_a_model_whose_config_has_changed_is_refused(command, data: Path, refused, tmp_path: Path) -> None:
     arguments = command(tmp_path / "run")
     model = shutil.copytree(arguments[arguments.index("--model") + 1], tmp_path / "model")
     arguments[arguments.index("--model") + 1] = str(model)
-    with monkeypatch.context() as patch:
-        stop_with(lambda: os.kill(os.getpid(), signal.SIGINT), patch)
+    with before_step(STEP, MICRO_STEP, act=lambda: os.kill(os.getpid(), signal.SIGINT)):
         assert main(arguments) == 130
-    config = read(model / "config.json")
+    config = read_json(model / "config.json")
     (model / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}), encoding="utf-8")
     refused(arguments, "config.hidden_act was 'gelu', is 'relu'")
     (model / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -337,14 +314,13 @@ recipe = TextClassification(text="text", label="label", metrics=(hits,))
 """
 
 
-def test_a_metric_whose_code_has_changed_is_refused(command, refused, tmp_path: Path, monkeypatch) -> None:
+def test_a_metric_whose_code_has_changed_is_refused(command, refused, tmp_path: Path) -> None:
     """Also where a function beside it has changed; anything else in the file may."""
     recipe = tmp_path / "mine.py"
     recipe.write_text(RECIPE, encoding="utf-8")
     arguments = command(tmp_path / "run")
     arguments[1] = str(recipe)
-    with monkeypatch.context() as patch:
-        stop_with(lambda: os.kill(os.getpid(), signal.SIGINT), patch)
+    with before_step(STEP, MICRO_STEP, act=lambda: os.kill(os.getpid(), signal.SIGINT)):
         assert main(arguments) == 130
     recipe.write_text(RECIPE.replace("values.mean()", "1 - values.mean()"), encoding="utf-8")
     refused(arguments, "the code of the metric hits")
@@ -364,10 +340,9 @@ def test_a_finished_fine_tuning_keeps_no_training_state_unless_asked(command, wh
     refused(command(tmp_path / "more", "--resume", str(whole / last)), "--keep-training-state", whole / last)
 
 
-def test_checkpoints_apart_from_evaluations_and_how_many_are_kept(command, whole: Path, tmp_path: Path, monkeypatch) -> None:
+def test_checkpoints_apart_from_evaluations_and_how_many_are_kept(command, whole: Path, tmp_path: Path) -> None:
     run, how = tmp_path / "run", ("--save-steps", "4", "--keep-checkpoints", "2")
-    with monkeypatch.context() as patch:
-        stop_with(lambda: os.kill(os.getpid(), signal.SIGINT), patch, 13, 0)
+    with before_step(13, act=lambda: os.kill(os.getpid(), signal.SIGINT)):
         assert main(command(run, *how)) == 130
     names = lambda: sorted(path.name for path in run.glob("checkpoint-*"))  # noqa: E731
     assert names() == ["checkpoint-12", "checkpoint-14"]
@@ -393,7 +368,7 @@ def test_a_damaged_log_does_not_stop_a_resume_and_is_said(unfinished: Path, whol
 
 
 def test_a_damaged_best_model_that_no_later_step_need_replace_is_not_resumed(unfinished: Path, command, refused) -> None:
-    state = read(unfinished / CHECKPOINT / "training" / "progress.json")
+    state = read_json(unfinished / CHECKPOINT / "training" / "progress.json")
     assert state["best_step"] < state["step"]
     weights = bytearray((unfinished / "model.safetensors").read_bytes())
     weights[-1] ^= 1
