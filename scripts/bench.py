@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from bench_corpus import measure_corpus
 from provenance import ROOT, named_here, provenance, write_result
 from task_rows import read_columns
 from timed_training import CORPUS, SIZES, TRAINERS
-from turns import run_script, take_turns, typed
+from turns import add_data, run_script, take_turns, typed
 
 TIMED_TRAINING = ROOT / "scripts" / "timed_training.py"
 MODEL = "minilm"
@@ -287,8 +286,7 @@ def show(values: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     folders = ", ".join(dict.fromkeys(workload.folder for workload in TASKS.values()))
-    tests = os.environ.get("BERTKIT_TEST_DATA")
-    parser.add_argument("--data", default=tests, help=f"folder that holds {folders} [$BERTKIT_TEST_DATA, else the hub]")
+    add_data(parser, folders)
     parser.add_argument(
         "--tasks",
         default=",".join(TASKS),

@@ -21,7 +21,7 @@ from prediction_models import DEV, MODEL, RUN, SEED
 from prediction_sides import threads
 from provenance import PACKAGES, ROOT, provenance, write_result
 from timed_engine import ONE, RAY, SIDES, SPARK
-from turns import run_script, take_turns, typed
+from turns import add_data, run_script, take_turns, typed
 
 NAME, TASK = ENGINES, "sst2"
 SCRIPTS = ROOT / "scripts"
@@ -117,8 +117,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tests = os.environ.get("BERTKIT_TEST_DATA")
-    parser.add_argument("--data", default=tests, help="folder that holds GLUE/SST-2 [$BERTKIT_TEST_DATA, else the hub]")
+    add_data(parser, "GLUE/SST-2")
     parser.add_argument(
         "--work", type=Path, default=ROOT / "runs" / PREDICTION, help="folder of what is made once [%(default)s]"
     )

@@ -7,7 +7,6 @@ medians over the rounds. Run it with `make bench-levers`, on an otherwise idle m
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import tempfile
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ import markdown
 from entries import LEVERS as NAME
 from levers import LEVERS
 from provenance import ROOT, provenance, write_result
-from turns import take_turns, typed
+from turns import add_data, take_turns, typed
 
 TASKS = ("mrpc", "pretrain_128")
 MEASURES = {"real_tokens_per_s": 1, "precision": None}
@@ -88,8 +87,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tests = os.environ.get("BERTKIT_TEST_DATA")
-    parser.add_argument("--data", default=tests, help="folder of the data sets [$BERTKIT_TEST_DATA, else the hub]")
+    add_data(parser, "the data sets")
     parser.add_argument("--tasks", default=",".join(TASKS), help="comma-separated; results are written of all [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each stage; round N has seed N [%(default)s]")
     parser.add_argument("--steps", type=int, help="optimizer steps of a run, where not the task's own of bench.py")

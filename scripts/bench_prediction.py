@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 import shlex
 import statistics
 import sys
@@ -26,7 +25,7 @@ from prediction_inputs import read_rows
 from prediction_models import DEV, MODEL, RUN, SEED, TASKS, TRAIN
 from prediction_sides import SIDES, available
 from provenance import PACKAGES, PEERS, ROOT, named_here, provenance, write_result
-from turns import bertkit_command, run_script, take_turns, time_commands, typed
+from turns import add_data, bertkit_command, run_script, take_turns, time_commands, typed
 
 NAME = PREDICTION
 SCRIPTS = ROOT / "scripts"
@@ -231,8 +230,7 @@ def measure(options: argparse.Namespace, tasks: Sequence[str], sides: Sequence[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     folders = ", ".join(task.folder for task in TASKS.values())
-    tests = os.environ.get("BERTKIT_TEST_DATA")
-    parser.add_argument("--data", default=tests, help=f"folder that holds {folders} [$BERTKIT_TEST_DATA, else the hub]")
+    add_data(parser, folders)
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / NAME, help="folder of what is made once [%(default)s]")
     parser.add_argument("--tasks", default=",".join(TASKS), help="comma-separated; results are written of all [%(default)s]")
     known = available()

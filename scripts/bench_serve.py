@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import socket
 import statistics
 import subprocess
@@ -26,7 +25,7 @@ from entries import PREDICTION, SERVING
 from prediction_models import DEV, MODEL, RUN, SEED, TASKS
 from prediction_sides import threads
 from provenance import PACKAGES, ROOT, provenance, write_result
-from turns import bertkit_command, run_script, take_turns, typed
+from turns import add_data, bertkit_command, run_script, take_turns, typed
 
 NAME, TASK = SERVING, "mrpc"
 SCRIPTS = ROOT / "scripts"
@@ -210,10 +209,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tests = os.environ.get("BERTKIT_TEST_DATA")
-    parser.add_argument(
-        "--data", default=tests, help=f"folder that holds {TASKS[TASK].folder} [$BERTKIT_TEST_DATA, else the hub]"
-    )
+    add_data(parser, TASKS[TASK].folder)
     parser.add_argument(
         "--work", type=Path, default=ROOT / "runs" / PREDICTION, help="folder of what is made once [%(default)s]"
     )

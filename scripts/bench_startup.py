@@ -6,7 +6,6 @@ Writes results/bench_startup.json. The sides take turns, each in its own process
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 import markdown
 from entries import STARTUP as NAME
 from provenance import ROOT, provenance, write_result
-from turns import bertkit_command, time_commands
+from turns import add_data, bertkit_command, time_commands
 
 MODEL, DATA = "minilm", "GLUE/MRPC"
 HEADER = ["what", "bertkit, s", "theirs, s", "ratio of medians", "needed: at most"]
@@ -79,8 +78,7 @@ def render(values: Mapping[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=7, help="runs of each side [%(default)s]")
-    tests = os.environ.get("BERTKIT_TEST_DATA")
-    parser.add_argument("--data", default=tests, help=f"folder that holds {DATA} [$BERTKIT_TEST_DATA, else the hub]")
+    add_data(parser, DATA)
     options = parser.parse_args()
     from bertkit import progress
 

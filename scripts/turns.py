@@ -1,8 +1,10 @@
-"""Sides that take turns being measured on one machine, each run in its own process."""
+"""Sides that take turns being measured on one machine, each run in its own process; what their scripts share."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -80,3 +82,9 @@ def bertkit_command() -> list[str]:
     """`bertkit` of this environment."""
     script = Path(sys.executable).parent / "bertkit"
     return [str(script)] if script.is_file() else [sys.executable, "-m", "bertkit"]
+
+
+def add_data(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --data, the folder that holds these data sets."""
+    place = f"folder that holds {what} [$BERTKIT_TEST_DATA, else the hub]"
+    parser.add_argument("--data", default=os.environ.get("BERTKIT_TEST_DATA"), help=place)
