@@ -70,8 +70,8 @@ def predictions_of(target: Opened, file: Path | str, overrides: Collection[str] 
     return [prediction for window in windows_of(target, file, overrides) for prediction in window.predictions]
 
 
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+def read_json(path: Path | str) -> Any:
+    return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
 def log_of(run: Path) -> list[dict[str, Any]]:

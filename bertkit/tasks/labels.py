@@ -196,7 +196,7 @@ def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bo
     alike = {label.casefold(): label for label in labels}.get(name.casefold())
     guess = f"did you mean {alike}? " if alike else ""
     what = f"unknown label {name!r}; expected one of {expected}"
-    hint = "correct or remove it; where training lacks the label, as when a fold holds out its only row, --labels names all"
+    hint = "correct or remove the row; where training lacks its label, as if a fold holds out its only row, --labels names all"
     if all(re.fullmatch("LABEL_[0-9]+", label) for label in labels):
         hint = "the model does not name its labels: give them in its order, --labels A,B,..."
     return DataError(what, where=where, hint=f"{guess}{hint}")

@@ -10,7 +10,6 @@ from typing import Any
 from bertkit.config import TrainConfig, options_of
 from bertkit.errors import UsageError
 from bertkit.metrics.classification import METRICS, Metric, source_hash
-from bertkit.model.precision import precision_of
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.catalog import REMOVED, load_builtin
 from bertkit.tasks.recipe import Recipe
@@ -78,6 +77,8 @@ def options_of_run(values: Mapping[str, Any], overrides: Collection[str] = ()) -
     if "metric" not in overrides and (code := next((name for name in metrics if name not in METRICS), None)):
         hint = f"name it yourself: --metric {','.join(metrics)}"
         raise UsageError(f"the metric {code} of this run is code, which is not executed", hint=hint)
+    from bertkit.model.precision import precision_of  # slow: torch
+
     resolved = {"precision": precision_of(values["dtype"])} if training.get("precision") == "auto" and "dtype" in values else {}
     return {name: value for name, value in (asked | training | resolved).items() if value is not None}
 

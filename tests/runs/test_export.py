@@ -192,10 +192,16 @@ def test_predict_py_takes_no_table() -> None:
         onnx_predict.main(["--int8", "rows.CSV"])
 
 
-@pytest.mark.parametrize("arguments", [["a.jsonl", "b.jsonl"], ["--in8", "a.jsonl"], ["--help"]])
+@pytest.mark.parametrize("arguments", [["a.jsonl", "b.jsonl"], ["--in8", "a.jsonl"]])
 def test_predict_py_ignores_no_argument(arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match=r"usage: python predict.py \[--int8\] \[FILE\]"):
         onnx_predict.main(arguments)
+
+
+def test_predict_py_shows_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for asked in ("-h", "--help"):
+        onnx_predict.main([asked])
+        assert capsys.readouterr().out == "usage: python predict.py [--int8] [FILE]\n"
 
 
 PAIR_MODEL = {"family": "text-classification", "text": "a", "text_pair": "b"}
