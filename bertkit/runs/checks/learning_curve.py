@@ -65,7 +65,7 @@ def measure_learning_curve(
         scorers.append([])
         for run in SEEDS.runs_in(folder):
             target = open_target(str(run), name if name.endswith(".py") else None, {})
-            evaluated = evaluate_target(target, (split,), checked=True)  # the training has said what is to be said of the rows
+            evaluated = evaluate_target(target, (split,), checked=True)  # check shows the remarks
             scorers[-1].append(evaluated.of(split).scorer())
     rows = len(evaluated.splits[split].examples)
     metric = next(iter(scorers[0][0](np.arange(rows))))

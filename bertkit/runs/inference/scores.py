@@ -99,8 +99,9 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None, *, ch
 
 def _warn_if_seen(target: Opened, task: Task, name: str, examples: Examples) -> None:
     """Warn if the model was trained on a split's rows, or may have been trained on some, as they have changed since."""
-    data, model = target.run.get("data", {}), target.pretrained.folder
-    before, rows = data.get(name, {}), hash_of_rows(task.recipe, examples)
+    if not (data := target.run.get("data", {})):
+        return  # a plain model: nobody knows
+    before, rows, model = data.get(name, {}), hash_of_rows(task.recipe, examples), target.pretrained.folder
     if rows == data.get(task.recipe.train_split, {}).get("rows_sha256"):
         progress.warn(f"{name}: {model} was trained on these rows; their scores do not show how it does on new ones")
     elif before.get("source") == examples.source and before.get("rows_sha256", rows) != rows:
