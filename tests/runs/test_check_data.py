@@ -157,7 +157,7 @@ NUMBERS: Rows = [("the same", 1), ("the same", 9), ("twice", 2.5), ("twice", 2.5
 DECIMALS: Rows = [(f"text {n}", n % 3 / 2) for n in range(60)]
 MINUS: Rows = [(f"text {n}", (-1, 0, 1)[n % 3]) for n in range(60)]
 SPELLED: Rows = [(f"text {n}", ("Neg", "neg", "pos", "pos ")[n % 4]) for n in range(80)]
-NEAR_CORRECT = ("corerct", "Correct", "correct_2", "incorrect")
+NEAR_CORRECT = ("corerct", "Corect", "correct_2", "incorrect")
 FIRST_HTML, FIRST_TWICE = ([f"rows.csv:{line + n}" for n in range(3)] for line in (7, 2))
 
 
@@ -169,7 +169,7 @@ FIRST_HTML, FIRST_TWICE = ([f"rows.csv:{line + n}" for n in range(3)] for line i
         (
             [*((f"good {n}", "correct") for n in range(12)), *((f"x {name}", name) for name in NEAR_CORRECT)],
             {},
-            [("warning", "rows: corerct (1, or correct?), Correct (1, or correct?), correct_2 (1), incorrect (1)", [])],
+            [("warning", "rows: corerct (1, or correct?), Corect (1, or correct?), correct_2 (1), incorrect (1)", [])],
         ),
         (ab(12, labels="a") + ab(10, "bad {0} {0}", "b"), {}, []),
         (

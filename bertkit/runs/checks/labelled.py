@@ -282,12 +282,13 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
 def _perhaps_meant(name: str, common: Sequence[str]) -> str:
     """A question that names the common label that a rare one may misspell; "" for none.
 
-    Not for names that differ in a number alone, or in a prefix, as opposites do.
+    Not for names that differ in a number alone, or in a prefix, as opposites do; of those that differ in case alone, training
+    itself warns.
     """
     spellings = {label.casefold(): label for label in common}
     for found in difflib.get_close_matches(name.casefold(), spellings, n=1, cutoff=_MISSPELT):
         meant = spellings[found]
-        prefixed = len(name) != len(meant) and (name.casefold().endswith(found) or found.endswith(name.casefold()))
+        prefixed = name.casefold().endswith(found) or found.endswith(name.casefold())  # or the same
         if not prefixed and _NUMBER.sub("", meant) != _NUMBER.sub("", name):
             return f", or {quoted(meant)}?"
     return ""
