@@ -335,13 +335,16 @@ def test_eval_warns_of_rows_that_were_or_may_have_been_trained_on(run_bertkit, m
     def warned(*options: str) -> list[str]:
         ran = run_bertkit("eval", "run", *options)
         assert ran.code == 0, ran.err
-        return [words for words in ("was trained on these rows", "may have been trained on some") if words in ran.err]
+        return [words for words in ("was trained on these rows", "may have been trained on some of these") if words in ran.err]
 
     assert warned() == []
     assert warned("--validation", "copy.csv") == warned("--split", "train") == ["was trained on these rows"]
     with open(tmp_path / "dev.csv", "a", encoding="utf-8") as file:
         file.write("1,good play\n")
-    assert warned() == ["may have been trained on some"]
+    assert warned() == ["may have been trained on some of these"]
+    with open(tmp_path / "train.csv", "a", encoding="utf-8") as file:
+        file.write("1,good play\n")
+    assert warned("--test", "train.csv", "--split", "test") == ["may have been trained on some of these"]
 
 
 # --- predict ---------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from bertkit.runs.target import Opened
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.saved import refuse_code
-from bertkit.tasks.splits import read_splits
+from bertkit.tasks.splits import SET_ASIDE, read_splits
 from bertkit.tasks.task import Scorer, Task
 
 
@@ -98,14 +98,15 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None, *, ch
 
 
 def _warn_if_seen(target: Opened, task: Task, name: str, examples: Examples) -> None:
-    """Warn if the model was trained on a split's rows, or may have been trained on some, as they have changed since."""
+    """Warn if the model was trained on a split's rows, or may have been trained on some, as it read others of their source."""
     if not (data := target.run.get("data", {})):
         return  # a plain model: nobody knows
-    before, rows, model = data.get(name, {}), hash_of_rows(task.recipe, examples), target.pretrained.folder
+    rows, model = hash_of_rows(task.recipe, examples), target.pretrained.folder
+    recorded = {each.get("rows_sha256") for each in data.values() if each.get("source") == examples.source}
     if rows == data.get(task.recipe.train_split, {}).get("rows_sha256"):
         progress.warn(f"{name}: {model} was trained on these rows; their scores do not show how it does on new ones")
-    elif before.get("source") == examples.source and before.get("rows_sha256", rows) != rows:
-        progress.warn(f"{name}: the rows have changed since {model} was trained; it may have been trained on some of them")
+    elif recorded and not recorded & {rows, None} and name != SET_ASIDE:  # which is never trained on
+        progress.warn(f"{name}: {model} read other rows of {examples.source}, and may have been trained on some of these")
 
 
 def score_intervals(scored: Scored) -> dict[str, list[float] | None]:
