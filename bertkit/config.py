@@ -220,7 +220,7 @@ class TrainConfig:
     attention_dropout: float | None = option(
         None, "dropout of attention probabilities only; default: the same as --dropout", minimum=0, maximum=0.99
     )
-    seed: int = option(42, "seed of random weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
+    seed: int = option(42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
     precision: str = option(
         "auto",
         "fp32; bf16, with fp32 master weights; fp16, on a GPU, with a scaled loss; tf32, on a GPU: fp32 weights, products "

@@ -1,4 +1,4 @@
-"""Output for the user of a running command: notes, progress bars and tables on stderr. Only rank 0 prints."""
+"""Output of a running command: notes, progress bars and tables on stderr, results on stdout. Only rank 0 prints."""
 
 from __future__ import annotations
 
@@ -67,15 +67,16 @@ def error(text: str) -> None:
     console.print(Text("error: ", style="red") + plain(text))
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table; numbers are aligned right, and a missing value is a dash."""
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, stdout: bool = False) -> None:
+    """Print a table; numbers are aligned right, and a missing value is a dash. stdout: because it is what was asked for."""
     grid = Table(title=plain(title), title_justify="left", title_style="bold")
     rows = [list(row) for row in rows]
     for number, column in enumerate(columns):
         grid.add_column(plain(format_cell(column)), justify="right" if is_numeric(rows, number) else "left")
     for row in rows:
         grid.add_row(*(plain(format_cell(value)) for value in row))
-    wide = console if console.is_terminal else _Console(file=console.file, width=_WIDE, quiet=console.quiet)
+    to = _Console(highlight=False, quiet=console.quiet) if stdout else console
+    wide = to if to.is_terminal else _Console(file=to.file, width=_WIDE, quiet=to.quiet)
     wide.print(grid)
 
 

@@ -44,4 +44,5 @@ def recipes(
     elif name is not None:
         typer.echo(source.read_text(encoding="utf-8"), nl=False)
     else:
-        progress.table("recipes", ["name", "family", "task"], [[r.name, r.family, r.description] for r in listed.values()])
+        rows = [[recipe.name, recipe.family, recipe.description] for recipe in listed.values()]
+        progress.table("recipes", ["name", "family", "task"], rows, stdout=True)

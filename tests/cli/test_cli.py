@@ -122,7 +122,7 @@ def test_a_device_that_is_missing(run_bertkit, tiny_model_dir: Path, tmp_path: P
 
 
 def test_a_process_other_than_the_main_one_is_silent(run_bertkit, run_dir: Path, tmp_path: Path, monkeypatch) -> None:
-    assert run_bertkit("recipes").err
+    assert run_bertkit("recipes").out
     monkeypatch.setenv("RANK", "1")
     for argv, code in (
         (("recipes",), 0),
@@ -133,7 +133,7 @@ def test_a_process_other_than_the_main_one_is_silent(run_bertkit, run_dir: Path,
         assert run_bertkit(*argv, stdin=b"good\n") == (code, "", "")
     assert not (tmp_path / "out.csv").exists()
     monkeypatch.delenv("RANK")
-    assert run_bertkit("recipes").err, "silence must end with the command"
+    assert run_bertkit("recipes").out, "silence must end with the command"
 
 
 def test_the_script_ends_with_the_exit_code() -> None:
@@ -280,8 +280,8 @@ def test_recipes_are_listed_and_none_is_executed(run_bertkit, tmp_path: Path, mo
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     monkeypatch.setattr("bertkit.tasks.catalog.recipe_folder", lambda: tmp_path)
     code, out, err = run_bertkit("recipes")
-    assert (code, out) == (0, "")
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in err.splitlines() if line.startswith("│")]
+    assert (code, err) == (0, "")
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in out.splitlines() if line.startswith("│")]
     assert rows == [[name, "text-classification", f"{name.title()}: what is it?"] for name in ("alpha", "zeta")]
 
 

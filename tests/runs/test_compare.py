@@ -178,6 +178,14 @@ def test_settings_that_differ() -> None:
     assert compared([several, other], 3, resamples=1)["settings"] == differ, "runs of one side differ in their seeds"
 
 
+def test_epochs_are_no_setting_where_the_number_of_steps_is_given() -> None:
+    runs = [RUN | {"training": {"num_epochs": epochs, "max_steps": steps}} for epochs, steps in ((1, 9), (2, 9), (3, None))]
+    sides = [Side(str(number), run, [lambda rows: {}]) for number, run in enumerate(runs)]
+    assert compared(sides[:2], 3, resamples=1)["settings"] == {}
+    found = compared(sides[1:], 3, resamples=1)["settings"]
+    assert found == {"training.num_epochs": [None, 3], "training.max_steps": [9, None]}
+
+
 def test_runs_without_a_common_score_are_told() -> None:
     found = compared([Side(name, RUN, [lambda rows, name=name: {name: 1.0}]) for name in ("a", "b")], 3, resamples=1)
     scores, warning = report_comparison(found).parts

@@ -218,10 +218,12 @@ def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
 
 
 def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run by name; in place of the precision "auto", the one that it was on the run's machine."""
+    """The settings of a run by name, those that it had: the precision for "auto", and no epochs if the steps were given."""
     settings = {key: value for part in _COMPARED for key, value in flat(run[part], part)}
     if settings.get("training.precision") == "auto" and run.get("dtype"):
         settings["training.precision"] = precision_of(run["dtype"])
+    if settings.get("training.max_steps"):
+        settings["training.num_epochs"] = None
     return settings
 
 
