@@ -23,6 +23,7 @@ from bertkit.cli import main
 from bertkit.cli.commands import app
 from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import ModelError, Stopped, UserError
+from bertkit.reproduce import runs as reproduce_runs
 from bertkit.reproduce.reproduction import cells_of
 from bertkit.reproduce.results import Cell
 from bertkit.reproduce.runs import Run, all_of, pull
@@ -95,6 +96,15 @@ def test_a_folder_is_named_by_the_words_alone() -> None:
     scale, data = read_scale("laptop"), Path("/my {data} here's")
     (cell, *_) = cells_of(read_table("ablation", scale), seeds=1, folder=Path("/t"), data=data)
     assert f"{data}/LingNLI/train.jsonl.gz" in cell.runs[0].words
+
+
+def test_the_place_of_the_package_does_not_name_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = runs_of("chinese-masking")
+    monkeypatch.setattr(reproduce_runs, "_OWN", {name: Path("/elsewhere") / name for name in reproduce_runs._OWN})
+    there = runs_of("chinese-masking")
+    assert any("/elsewhere/here" in word for run in there for word in run.words)
+    assert any("/elsewhere/embedded" in word for run in there for word in run.words)
+    assert [run.folder.name for run in here] == [run.folder.name for run in there]
 
 
 def test_tables_share_runs() -> None:

@@ -29,6 +29,7 @@ from bertkit.tasks.sources import recipe_folder
 Main = Callable[[Sequence[str]], int]  # runs a command and returns its exit code
 
 _SECONDS_BETWEEN_LOOKS = 2.0  # between checks of what other processes have finished
+_OWN = {"embedded": recipe_folder() / "data", "here": HERE}  # the package's folders that words may name
 _SIGNALS = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))  # exit codes
 
 
@@ -86,13 +87,16 @@ def _run_of(name: str, table: PaperTable, values: Mapping[str, str], folder: Pat
     places = _Placeholders(table, values, folder)
     step = table.scale.steps[name]
     words = shlex.split(step.words.format_map(places))
-    own = sha256("\0".join(words).replace(str(folder), "").encode()).hexdigest()[:10]  # the folder may be moved
+    named = "\0".join(words)
+    for place in (folder, *_OWN.values()):  # which may be elsewhere when the command is repeated
+        named = named.replace(str(place), "")
+    own = sha256(named.encode()).hexdigest()[:10]
     return Run(name, step, folder / f"{name}-{own}", tuple(words), tuple(places.needs.values()))
 
 
 def runs_of_cell(table: PaperTable, row: Row, column: Column, *, seeds: int, folder: Path, data: Path | None) -> list[Run]:
     """The runs for the seeds 1 to `seeds`, fewer if seeds share a run. folder: of all runs. data: the folder of {data}."""
-    folders = {"embedded": recipe_folder() / "data", "here": HERE, **({"data": data.resolve()} if data else {})}
+    folders = {**_OWN, **({"data": data.resolve()} if data else {})}
     quoted = {name: shlex.quote(str(path)).replace("{", "{{").replace("}", "}}") for name, path in folders.items()}
     values, runs = {**table.scale.values, **row.values, **quoted}, []
     for seed in range(1, seeds + 1):
