@@ -350,7 +350,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
 def test_a_recipe_of_another_package(run_bertkit, install, tiny_model_dir: Path, tmp_path: Path) -> None:
     install(OWN.replace("recipe = ", "tulips = "), "tulips", "flowers_of_spring:tulips")
     assert {listed.name for listed in list_recipes() if listed.path is None} == {"tulips"}
-    (shown,) = (line for line in run_bertkit("recipes").err.splitlines() if "tulips" in line)
+    (shown,) = (line for line in run_bertkit("recipes").out.splitlines() if "tulips" in line)
     assert "flowers" in shown
     ran = run_bertkit("recipes", "tulips")
     assert (ran.code, ran.out, "tulips" in ran.err, "flowers" in ran.err) == (2, "", True, True)
