@@ -68,7 +68,7 @@ def error(text: str) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, stdout: bool = False) -> None:
-    """Print a table; numbers are aligned right, and a missing value is a dash. stdout: because it is what was asked for."""
+    """Print a table; numbers are aligned right, and a missing value is a dash. stdout: print it there, as a result."""
     grid = Table(title=plain(title), title_justify="left", title_style="bold")
     rows = [list(row) for row in rows]
     for number, column in enumerate(columns):

@@ -20,7 +20,7 @@ from bertkit.model.layout import Pattern
 
 # The minimum of each activation function: its 8 bits need not represent anything much lower.
 LEAST = {"gelu": -0.17, "gelu_new": -0.17, "gelu_pytorch_tanh": -0.17, "relu": 0.0, "silu": -0.2785, "swish": -0.2785}
-_BELOW = 20  # levels below 0 for such inputs: MiniLM loses least with 16 to 20, as the largest of most rows is 1 to 5
+_BELOW = 20  # levels below 0 for such inputs. The error of MiniLM is smallest with 16 to 20: the largest of most rows is 1 to 5
 _SIGN = 128  # shifts int8 to uint8; torch converts float32 to int8 three times as fast
 _TINY = 1e-12  # the scale of a row of zeros
 
@@ -28,8 +28,8 @@ _TINY = 1e-12  # the scale of a row of zeros
 class Int8Linear(nn.Module):
     """Linear layers with the same input, concatenated, in 8 bits: (N, in_features) float32 -> (N, out_features) of `dtype`.
 
-    least: a lower bound of the inputs, at most 0, if they are an activation's output: it is overwritten. None: inputs have
-    either sign.
+    least: for the output of an activation, its lower bound, at most 0; inputs in float32 are then overwritten. None: inputs
+    have either sign.
     """
 
     def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype = torch.float32, *, least: float | None = None) -> None:

@@ -64,6 +64,7 @@ def error_of(ran: Ran) -> str:
     [
         ("bertkit predict run <&-", 2, "the standard input or output is closed"),
         ("bertkit recipes --help >&-", 2, "the standard input or output is closed"),
+        ("bertkit recipes >&-", 2, "the standard input or output is closed"),
         ("bertkit --version > /dev/full", 5, "No space left"),
     ],
 )

@@ -69,13 +69,16 @@ def test_it_is_the_product_of_rounded_numbers(count: int, columns: int, rows: in
 
 
 @needs_int8
-def test_a_row_does_not_depend_on_its_neighbours_and_zeros_give_the_bias() -> None:
+@pytest.mark.parametrize("least", [None, -0.17, 0.0])
+def test_a_row_does_not_depend_on_its_neighbours_and_zeros_give_the_bias(least: float | None) -> None:
     layer = linear(64, 64, 3)
     x = torch.randn(40, 64) * torch.logspace(-3, 3, 40)[:, None]
+    x = x if least is None else x.clamp(min=least)
     x[7] = 0
+    made = Int8Linear([layer], least=least)
     with torch.inference_mode():
-        together = Int8Linear([layer])(x)
-        alone = torch.cat([Int8Linear([layer])(row[None]) for row in x])
+        together = made(x.clone())
+        alone = torch.cat([made(row[None].clone()) for row in x])
     assert torch.equal(together, alone)
     torch.testing.assert_close(together[7], layer.bias.detach())
 

@@ -218,7 +218,7 @@ def _differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
 
 
 def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run by name, those that it had: the precision for "auto", and no epochs if the steps were given."""
+    """The settings of a run by name, as they took effect: the precision that "auto" chose, no epochs if max_steps is set."""
     settings = {key: value for part in _COMPARED for key, value in flat(run[part], part)}
     if settings.get("training.precision") == "auto" and run.get("dtype"):
         settings["training.precision"] = precision_of(run["dtype"])
