@@ -104,7 +104,8 @@ def test_the_place_of_the_package_does_not_name_a_folder(monkeypatch: pytest.Mon
     there = runs_of("chinese-masking")
     assert any("/elsewhere/here" in word for run in there for word in run.words)
     assert any("/elsewhere/embedded" in word for run in there for word in run.words)
-    assert [run.folder.name for run in here] == [run.folder.name for run in there]
+    around = runs_of("chinese-masking", folder=Path("/elsewhere"))
+    assert [run.folder.name for run in here] == [run.folder.name for run in there] == [run.folder.name for run in around]
 
 
 def test_tables_share_runs() -> None:

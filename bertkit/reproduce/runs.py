@@ -88,8 +88,8 @@ def _run_of(name: str, table: PaperTable, values: Mapping[str, str], folder: Pat
     step = table.scale.steps[name]
     words = shlex.split(step.words.format_map(places))
     named = "\0".join(words)
-    places_now = sorted(map(str, (folder, *_OWN.values())), key=len, reverse=True)  # one may hold another
-    for place in places_now:  # which may be elsewhere when the command is repeated
+    # these folders may be elsewhere when the command is repeated; the longest first, as one may hold another
+    for place in sorted(map(str, (folder, *_OWN.values())), key=len, reverse=True):
         named = named.replace(place, "")
     own = sha256(named.encode()).hexdigest()[:10]
     return Run(name, step, folder / f"{name}-{own}", tuple(words), tuple(places.needs.values()))
