@@ -15,14 +15,14 @@ from typing import Any
 import comparison
 import markdown
 import numpy as np
-import pretraining_results as pretraining
 from command_lines import DATA, filled_in, run_commands
 from entries import OWN_TEXT
 from provenance import ROOT, provenance
 
 NAME = OWN_TEXT
 SEEDS = 5
-HOURS = 0.1  # of pre-training on one's own text, with either vocabulary
+GENERAL_HOURS = 0.5  # of pre-training on general text
+OWN_HOURS = 0.1  # of going on with one's own text, with either vocabulary
 FOLDER = f"runs/results/{NAME}"
 ORIGINS = ("before", "old tokens", "new tokens")
 PAIRS = (ORIGINS[:2], ORIGINS[::2], ORIGINS[1:])
@@ -32,13 +32,13 @@ SCORED = ["task", "model", "score, in percent", "gain over before", "gain of the
 
 @dataclass(frozen=True)
 class Language:
-    """A model, text of one's own, and a task. base: what makes the model, and the file that is there when it is made."""
+    """General text for a model to start from, text of one's own, and a task."""
 
     name: str
-    model: str
+    general: str
+    vocab_size: int
     text: str
     task: str
-    base: Mapping[str, str]
 
     def folder(self, origin: str) -> str:
         return f"{FOLDER}/{self.name}/{origin.replace(' ', '_')}"
@@ -48,39 +48,37 @@ class Language:
 
     def commands(self) -> dict[str, str]:
         """What is there when a command has done its work -> the command."""
-        models = {"old tokens": self.model, "new tokens": f"{self.folder('new tokens')}/extended"}
-        extend = f"bertkit tokenizer extend {self.model} {self.text} --add 1000 --output-dir {models['new tokens']}"
-        made = {**self.base, f"{models['new tokens']}/config.json": extend}
-        trained = {"before": self.model}
-        for origin, model in models.items():
+        before, extended = self.folder("before"), f"{self.folder('new tokens')}/extended"
+        model = f"{before}/model"
+        made = {
+            f"{before}/tokenizer/vocab.txt": f"bertkit tokenizer train {self.general} --vocab-size {self.vocab_size} "
+            f"--output-dir {before}/tokenizer",
+            f"{before}/corpus/meta.json": f"bertkit corpus build {self.general} --tokenizer {before}/tokenizer "
+            f"--validation 1% --output-dir {before}/corpus",
+            f"{model}/README.md": f"bertkit pretrain {before}/corpus --model-size mini --preset budget --batch-size 32 "
+            f"--hours {GENERAL_HOURS} --output-dir {model}",
+            f"{extended}/config.json": f"bertkit tokenizer extend {model} {self.text} --add 1000 --output-dir {extended}",
+        }
+        for origin, start in {"old tokens": model, "new tokens": extended}.items():
             folder = self.folder(origin)
-            build = f"bertkit corpus build {self.text} --tokenizer {model} --validation 10% --output-dir {folder}/corpus"
-            how = f"--hours {HOURS} --objective mlm --max-length 64 --batch-size 32 --learning-rate 1e-3"
-            pretrain = f"bertkit pretrain {folder}/corpus --model {model} {how} --output-dir {folder}/model"
+            build = f"bertkit corpus build {self.text} --tokenizer {start} --validation 10% --output-dir {folder}/corpus"
+            how = f"--hours {OWN_HOURS} --objective mlm --max-length 64 --batch-size 32 --learning-rate 1e-3"
+            pretrain = f"bertkit pretrain {folder}/corpus --model {start} {how} --output-dir {folder}/model"
             made |= {f"{folder}/corpus/meta.json": build, f"{folder}/model/README.md": pretrain}
-            trained[origin] = f"{folder}/model"
-        for origin, model in trained.items():
-            runs = self.task_runs(origin)
-            made[f"{runs}/seeds.json"] = f"bertkit finetune {self.task} --model {model} --seeds {SEEDS} --output-dir {runs}"
+        for origin in ORIGINS:
+            runs, start = self.task_runs(origin), f"{self.folder(origin)}/model"
+            made[f"{runs}/seeds.json"] = f"bertkit finetune {self.task} --model {start} --seeds {SEEDS} --output-dir {runs}"
         return made
 
 
-ZH = f"{FOLDER}/Chinese/base"
 LANGUAGES = (
-    Language("English", pretraining.MODEL, pretraining.OWN_TEXT, "helpdesk --learning-rate 5e-4", {}),
+    Language("English", f"{DATA}/text-en", 8192, "recipes/data/helpdesk/text", "helpdesk --learning-rate 5e-4"),
     Language(
         "Chinese",
-        f"{ZH}/model",
+        f"{DATA}/text-zh",
+        4096,
         f"{DATA}/ChnSentiCorp/train.tsv.gz --text-column text_a",
         f"chnsenticorp --data {DATA}/ChnSentiCorp --max-train-samples 2000 --max-length 128 --learning-rate 3e-4",
-        {
-            f"{ZH}/tokenizer/vocab.txt": f"bertkit tokenizer train {DATA}/text-zh --vocab-size 4096 "
-            f"--output-dir {ZH}/tokenizer",
-            f"{ZH}/corpus/meta.json": f"bertkit corpus build {DATA}/text-zh --tokenizer {ZH}/tokenizer --validation 1% "
-            f"--output-dir {ZH}/corpus",
-            f"{ZH}/model/README.md": f"bertkit pretrain {ZH}/corpus --model-size mini --hours 0.5 --batch-size 64 "
-            f"--learning-rate 1e-3 --warmup-ratio 0.1 --dropout 0 --output-dir {ZH}/model",
-        },
     ),
 )
 
@@ -104,7 +102,7 @@ def measure(*, force: bool) -> dict[str, Any]:
             "vocabularies": {origin: _measure_vocabulary(each, origin, characters) for origin in ORIGINS[1:]},
             "task": _compare(each),
         }
-    origin = provenance() | {"model": {"name": " and ".join(each.model for each in LANGUAGES)}}
+    origin = provenance() | {"model": {"name": "fresh weights, 4 layers of 256"}}
     return {"name": NAME, "command": commands(), **origin, "seeds": [*range(1, SEEDS + 1)], "languages": languages}
 
 
