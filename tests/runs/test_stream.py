@@ -566,6 +566,21 @@ def test_what_overwrite_moved_comes_back_if_nothing_is_written(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_folder_keeps_nothing_of_a_command_that_wrote_nothing(there: bool, model: Path, run_bertkit, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("said,by\nfine,her\n", encoding="utf-8")
+    out, command = tmp_path / "out", ("predict", model, "a.csv", "--output-dir", "out", *FP32)
+    if there:
+        out.mkdir()
+    assert (ran := run_bertkit(*command)).code == 3, ran.err
+    assert (out.exists(), list(out.glob("*"))) == (there, [])
+    assert run_bertkit(*command, "--text", "said").code == 0
+    assert len(read_rows(out / "a.jsonl")) == 1
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert run_bertkit(*command, "--text", "by").code == 2
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
 def test_what_a_folder_has_counts_only_for_the_files_it_is_of(model: Path, run_bertkit, tmp_path: Path) -> None:
     for name, count in (("in1/a.csv", 3), ("in2/a.csv", 4), ("b.csv", 5)):
         (tmp_path / name).parent.mkdir(exist_ok=True)

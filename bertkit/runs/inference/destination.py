@@ -100,7 +100,7 @@ class Destination:
         """Start over: remove an unfinished --output. In a folder, the finished and unfinished output of earlier commands is
         moved to a subfolder, and back if this command writes nothing.
         """
-        own = [part for path in self.files.values() if path is not None for part in (path, *unfinished(path))]
+        own = self._own
         if self.folder is None:
             for path in own[1:]:
                 with disk_errors(path):
@@ -132,6 +132,24 @@ class Destination:
                 aside.rmdir()
                 progress.note(f"nothing was written: moved {aside} back")
 
+    @contextmanager
+    def begun(self, state: Progress) -> Iterator[None]:
+        """`prepare` to write. If the command fails before it has written any row, a later one may use the folder otherwise."""
+        if self.folder is None:
+            yield
+            return
+        is_new, is_first = not self.folder.exists(), not (self.folder / SETTINGS).exists()
+        self.prepare(state, writes=True)
+        try:
+            yield
+        except BaseException:
+            if is_first and not any(path.exists() for path in self._own):
+                (self.folder / SETTINGS).unlink(missing_ok=True)
+                if is_new:
+                    with suppress(OSError):
+                        self.folder.rmdir()
+            raise
+
     def prepare(self, state: Progress, *, writes: bool) -> None:
         """Check that the folder's content was begun with the same settings and sources. writes: record what is begun.
 
@@ -158,6 +176,11 @@ class Destination:
                 (self.folder / SUCCESS).unlink(missing_ok=True)
         if writes:
             write_json(self.folder / SETTINGS, before._replace(sources={**before.sources, **sources})._asdict())
+
+    @property
+    def _own(self) -> list[Path]:
+        """The finished and unfinished output of this command."""
+        return [part for path in self.files.values() if path is not None for part in (path, *unfinished(path))]
 
     @property
     def _is_whole(self) -> bool:

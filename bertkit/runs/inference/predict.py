@@ -153,9 +153,8 @@ class _Command:
     def run(self, state: Progress) -> None:
         everyone = self.predictor.processes
         is_main = everyone.is_main_process
-        with self.to.replaced() if self.to.overwrite and is_main else nullcontext():
-            if is_main:
-                self.to.prepare(state, writes=True)
+        replaced = self.to.replaced() if self.to.overwrite and is_main else nullcontext()
+        with replaced, self.to.begun(state) if is_main else nullcontext():
             everyone.wait_for_everyone()
             if not is_main:
                 self.to.prepare(state, writes=False)
