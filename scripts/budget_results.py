@@ -2,6 +2,7 @@
 
     python scripts/budget_results.py                          about eight hours on two cores
     python scripts/budget_results.py --seeds 1                the first seed alone; the next call goes on with the second
+    python scripts/budget_results.py --jobs 2                 two runs at a time, with half of the cores each
     python scripts/budget_results.py --minutes 2 --seeds 2    a rehearsal: results/budget.json stays as it is
 
 First the rows take short turns to plan how many steps fit into the time, for twenty minutes. Then each seed makes those steps
@@ -14,16 +15,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 import shutil
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import markdown
 import pretraining_results as pretraining
+import torch
 from command_lines import execute
 from entries import BUDGET as NAME
 from provenance import ROOT, provenance, write_result
@@ -172,8 +176,11 @@ def held_out_loss(run: Path) -> float:
     return score_language_model(module, sequences, config.micro_batch_tokens, start_accelerator("cpu"))["mlm_loss"]
 
 
-def measure(minutes: float, seeds: int) -> dict[str, Any]:
-    """Make what is missing of the seeds 1 to `seeds`, one seed after the other, and keep each run when it is finished."""
+def measure(minutes: float, seeds: int, jobs: int) -> dict[str, Any]:
+    """Make what is missing of the seeds 1 to `seeds`, one seed after the other, and keep each run when it is finished.
+
+    jobs: how many runs share the machine, once the steps are planned.
+    """
     for made in (f"{pretraining.FOLDER}/tokenizer/vocab.txt", f"{CORPUS}/meta.json"):
         if not (ROOT / made).is_file():
             execute(pretraining.COMMANDS[made], SEED)
@@ -187,18 +194,21 @@ def measure(minutes: float, seeds: int) -> dict[str, Any]:
     }
     values["stages"] = {**fresh, **known}
     write_json(_state(minutes), values)
-    for seed in range(1, seeds + 1):
-        for stage, row in values["stages"].items():
-            if len(row["loss"]) < seed:
-                found = run(lines[stage], seed)
-                for name in MEASURES:
-                    row[name].append(found[name])
-                values |= _described(values, minutes)
-                write_json(_state(minutes), values)
-                if minutes == MINUTES:
-                    write_result(NAME, values)
-                shutil.rmtree(folder_of(lines[stage], seed))
-                print(f"seed {seed}/{seeds}  {found['loss']:.3f} nats  {stage}", flush=True)
+    rows = values["stages"]
+    missing = [(stage, seed) for seed in range(1, seeds + 1) for stage, row in rows.items() if len(row["loss"]) < seed]
+    if jobs > 1:
+        os.environ["OMP_NUM_THREADS"] = str(max(1, torch.get_num_threads() // jobs))  # of the commands
+    with ThreadPoolExecutor(jobs) as pool:
+        runs = pool.map(lambda each: run(lines[each[0]], each[1]), missing)
+        for (stage, seed), found in zip(missing, runs, strict=True):
+            for name in MEASURES:
+                rows[stage][name].append(found[name])
+            values |= _described(values, minutes)
+            write_json(_state(minutes), values)
+            if minutes == MINUTES:
+                write_result(NAME, values)
+            shutil.rmtree(folder_of(lines[stage], seed))
+            print(f"seed {seed}/{seeds}  {found['loss']:.3f} nats  {stage}", flush=True)
     return values
 
 
@@ -245,8 +255,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of each run [%(default)s]")
     parser.add_argument("--seeds", type=int, default=3, help="of each row [%(default)s]")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, which share the cores [%(default)s]")
     options = parser.parse_args()
-    print(render(measure(options.minutes, options.seeds)))
+    print(render(measure(options.minutes, options.seeds, options.jobs)))
 
 
 if __name__ == "__main__":

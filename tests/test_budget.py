@@ -6,6 +6,7 @@ import itertools
 import json
 import shlex
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,8 +155,11 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     made: list[tuple[str, int]] = []
     plans: list[tuple[str, float]] = []
     result = tmp_path / "results" / "budget.json"
+    side_by_side = threading.Barrier(2, timeout=60)
 
     def execute(line: str, seed: int) -> None:
+        if "/3/" in line:
+            side_by_side.wait()
         folder = tmp_path / shlex.split(line)[-1].replace("$SEED", str(seed))
         folder.mkdir()
         (folder / "README.md").touch()
@@ -183,6 +187,7 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(budget, "execute", execute)
     monkeypatch.setattr(budget, "plan", plan)
     monkeypatch.setattr(budget, "PLANS", 2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the script changes it for its commands
     (tmp_path / budget.CORPUS).mkdir(parents=True)
     for path in (tmp_path / budget.CORPUS / "meta.json", tmp_path / f"{pretraining.FOLDER}/tokenizer/vocab.txt"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -211,6 +216,8 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     call("--seeds", "2", "--minutes", "2")
     assert len(made) == 4
     assert result.read_bytes() == before, "a rehearsal counts for nothing"
+    call("--seeds", "2", "--minutes", "3", "--jobs", "2")
+    assert sorted(made) == [(stage, seed) for stage in ("Muon", "baseline") for seed in (1, 2)]
 
 
 def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
