@@ -92,40 +92,40 @@ format: setup ## fix format and lint
 	$(PY) -m ruff check --fix .
 
 fuzz: setup ## 20,000 malformed inputs through the commands: no traceback, no hang
-	$(PY) scripts/fuzz.py $(ARGS)
+	$(PY) -m scripts.fuzz $(ARGS)
 
 bench: setup minilm ## training speed compared with the transformers Trainer
-	$(PY) scripts/bench.py $(ARGS)
+	$(PY) -m scripts.bench.training $(ARGS)
 
 bench-startup: setup minilm ## start-up time compared with transformers
-	$(PY) scripts/bench_startup.py $(ARGS)
+	$(PY) -m scripts.bench.startup $(ARGS)
 
 bench-predict: setup minilm ## speed of prediction compared with transformers, ONNX Runtime and OpenVINO
 	$(PY) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[bench]'
-	$(PY) scripts/bench_prediction.py $(ARGS)
+	$(PY) -m scripts.bench.prediction $(ARGS)
 
 bench-gpu: setup ## everything that needs a GPU: tests, speed, memory; resumes where it was stopped
-	$(PY) scripts/bench_gpu.py $(ARGS)
+	$(PY) -m scripts.bench.gpu $(ARGS)
 
 bench-levers: setup minilm ## what each part of bertkit adds to the speed of training
-	$(PY) scripts/bench_levers.py $(ARGS)
+	$(PY) -m scripts.bench.lever_gains $(ARGS)
 
 bench-serve: setup minilm ## speed and memory of bertkit serve, compared with predict and with FastAPI and transformers' pipeline
-	$(PY) scripts/bench_serve.py $(ARGS)
+	$(PY) -m scripts.bench.serving $(ARGS)
 
 bench-engines: engines minilm ## speed of prediction in Ray Data and Spark, compared with one process of as many threads
-	$(PY) scripts/bench_engines.py $(ARGS)
+	$(PY) -m scripts.bench.engines $(ARGS)
 
 budget: setup ## what each lever of pretrain's --preset budget gains at equal time: about eight hours on two cores
-	$(PY) scripts/budget_results.py $(ARGS)
+	$(PY) -m scripts.results.budget $(ARGS)
 
 results: setup minilm ## write results/*.json, from which README and docs take their figures
-	$(PY) scripts/results.py $(ARGS)
+	$(PY) -m scripts.results $(ARGS)
 
 docs: setup ## the generated pages, and all of docs/ as a site in site/
 	$(PY) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[docs]'
-	$(PY) scripts/generated_pages.py
-	$(PY) scripts/results.py --tables
+	$(PY) -m scripts.generated_pages
+	$(PY) -m scripts.results --tables
 	$(PY) -m sphinx -q -W --keep-going -b html -d build/doctrees docs site
 	@echo "open site/index.html"
 

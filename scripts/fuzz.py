@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-from fuzzed_files import FORMATS, ODD, VALUES, changed, good
+from scripts.fuzzed_files import FORMATS, ODD, VALUES, changed, good
 
 SEED = 20_000
 COUNT = 20_000

@@ -1,6 +1,6 @@
 """The generated docs: docs/options.md, from the commands' declared options, and the tree in docs/architecture.md.
 
-python scripts/generated_pages.py
+python -m scripts.generated_pages
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from provenance import ROOT
 
 from bertkit.cli.commands import app
 from bertkit.config import Option, PretrainConfig, TrainConfig, bare_type, options_of
 from bertkit.serve.settings import ServeConfig
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.output import OutputLayout
+from scripts.provenance import ROOT
 
 OPTIONS, ARCHITECTURE = ROOT / "docs" / "options.md", ROOT / "docs" / "architecture.md"
 _TREE = re.compile(r"(<!-- tree -->\n).*?(<!-- /tree -->)", re.DOTALL)

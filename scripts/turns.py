@@ -12,28 +12,32 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts.provenance import ROOT
+
 
 def run_script(
-    script: Path,
+    module: str,
     words: Sequence[str],
     env: Mapping[str, str] | None = None,
     *,
     seconds: float | None = None,
     quiet: bool = True,
 ) -> dict[str, Any]:
-    """What a script prints in its last line as JSON. quiet: its stderr is shown only if it fails.
+    """What a script prints in its last line as JSON. module: its name. quiet: its stderr is shown only if it fails.
 
     Raises SystemExit where it fails, or takes more than so many seconds.
     """
     stderr = subprocess.PIPE if quiet else None
-    command = [sys.executable, str(script), *words]
+    command = [sys.executable, "-m", module, *words]
     try:
-        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False, timeout=seconds)
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False, timeout=seconds
+        )
     except subprocess.TimeoutExpired:
-        raise SystemExit(f"error: {script.name} {' '.join(words[:1])} took more than {seconds:.0f} seconds") from None
+        raise SystemExit(f"error: {module} {' '.join(words[:1])} took more than {seconds:.0f} seconds") from None
     if done.returncode:
         raise SystemExit(
-            f"{(done.stderr or '')[-3000:]}\nerror: {script.name} {' '.join(words[:1])} failed with exit code {done.returncode}"
+            f"{(done.stderr or '')[-3000:]}\nerror: {module} {' '.join(words[:1])} failed with exit code {done.returncode}"
         )
     return json.loads(done.stdout.splitlines()[-1])
 

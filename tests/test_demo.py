@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import demo
-import pretraining_results
 import pytest
 
 from bertkit.cli import main
 from bertkit.runs.finetuning.baselines import baselines_of_data
 from bertkit.tasks.baselines import BAG_OF_WORDS, MAJORITY
 from bertkit.tasks.catalog import load_recipe
+from scripts import demo
+from scripts.results import pretraining
 
 HELPDESK = demo.ROOT / "recipes" / "data" / "helpdesk"
 TICKETS = HELPDESK / "tickets"
@@ -158,7 +158,7 @@ def test_pre_training_learns_more_than_how_often_words_come(shell: Shell, tmp_pa
     losses = [loss for _, loss in demo.pretrain(str(tmp_path), ("--max-steps", "210", "--eval-steps", "70"))]
     assert losses[0] > losses[1] > losses[2]
     training = json.loads((tmp_path / demo.PRETRAINED / "run.json").read_text(encoding="utf-8"))["training"]
-    assert losses[2] < pretraining_results.unigram_loss(tmp_path / "corpus", training) - 0.1
+    assert losses[2] < pretraining.unigram_loss(tmp_path / "corpus", training) - 0.1
 
 
 def accuracy_after_training(train: Path, output_dir: Path) -> float:

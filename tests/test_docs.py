@@ -18,7 +18,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-import generated_pages
 import pyarrow.parquet
 import pytest
 import typer
@@ -29,6 +28,7 @@ from fsspec.registry import _registry
 from bertkit.cli import main
 from bertkit.cli.commands import app
 from bertkit.tasks.catalog import list_recipes
+from scripts import generated_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
@@ -378,11 +378,11 @@ def test_index_and_readme_link_every_page() -> None:
 
 
 def test_the_options_are_those_of_today() -> None:
-    assert PAGES["options.md"] == generated_pages.options_page(), "python scripts/generated_pages.py"
+    assert PAGES["options.md"] == generated_pages.options_page(), "python -m scripts.generated_pages"
 
 
 def test_the_tree_names_every_file_and_no_other() -> None:
-    assert generated_pages.with_tree(PAGES["architecture.md"]) == PAGES["architecture.md"], "python scripts/generated_pages.py"
+    assert generated_pages.with_tree(PAGES["architecture.md"]) == PAGES["architecture.md"], "python -m scripts.generated_pages"
     named = re.findall(r"^ *- `(\w+\.py)`", generated_pages.tree(), flags=re.MULTILINE)
     roots = (ROOT / "bertkit", ROOT / "scripts")
     there = [path.name for root in roots for path in root.rglob("*.py") if path.name != "__init__.py"]

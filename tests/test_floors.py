@@ -175,10 +175,20 @@ def test_recipes_import_tasks_only() -> None:
     assert {name for _, name in outside} == {"bertkit.tasks"}, outside
 
 
-def test_scripts_import_one_another_in_no_circle() -> None:
-    tree = {path.removeprefix("scripts/"): source for path, source in read_tree("scripts").items()}
-    assert len(tree) > 10
-    assert find_cycle(graph(tree)) == []
+def test_scripts_import_one_another_in_no_circle_and_only_down() -> None:
+    floors = ("scripts", "scripts.bench", "scripts.results")
+
+    def floor(module: str) -> int:
+        return floors.index(module if module in floors else module.rpartition(".")[0])
+
+    edges = {
+        module: {name for name in imported if name.startswith("scripts.")}
+        for module, imported in graph(read_tree("scripts")).items()
+    }
+    assert len(edges) > 40
+    assert find_cycle(edges) == []
+    assert max(map(floor, edges)) == 2
+    assert [(module, name) for module, imported in edges.items() for name in imported if floor(name) > floor(module)] == []
 
 
 def test_files_are_short_and_named_after_what_they_hold() -> None:

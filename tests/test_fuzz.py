@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import fuzz
-import fuzzed_files
 import pytest
+
+from scripts import fuzz, fuzzed_files
 
 pytestmark = pytest.mark.e2e
 

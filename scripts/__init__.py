@@ -1,0 +1,1 @@
+"""What the Makefile runs: the demo, benchmarks, results, generated pages, the fuzzer."""

@@ -1,0 +1,1 @@
+"""Speed against other libraries: what `make bench` and its relatives run."""

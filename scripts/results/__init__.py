@@ -1,0 +1,1 @@
+"""The figures of README and docs: what `make results` and `make budget` run."""

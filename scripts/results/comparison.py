@@ -1,0 +1,33 @@
+"""The gain of one set of runs over another, by seed and row, from `bertkit compare`, as stored and shown in the results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from scripts.results.command_lines import execute
+
+
+def compare(first: str, second: str, options: str = "") -> dict[str, Any]:
+    """The first score of two sets of runs, in their folders: score, scores, and the difference with its 95% interval."""
+    compared = json.loads(execute(command(first, second, options), 0))
+    score = next(iter(compared["sides"][0]["scores"]))
+    (difference,) = [row for row in compared["differences"] if row["score"] == score]
+    return {
+        "rows": compared["rows"],
+        "score": score,
+        "scores": [side["scores"][score] for side in compared["sides"]],
+        "difference": difference["difference"],
+        "interval": difference["interval"],
+    }
+
+
+def command(first: str, second: str, options: str = "") -> str:
+    return " ".join(["bertkit compare", first, second, *options.split(), "--json"])
+
+
+def told(gain: Mapping[str, Any]) -> str:
+    """A difference in points with its 95% interval."""
+    low, high = (100 * bound for bound in gain["interval"])
+    return f"{100 * gain['difference']:+.1f} ({low:+.1f} to {high:+.1f})"

@@ -1,0 +1,109 @@
+"""Two ways to fine-tune, with five seeds each on the same rows and otherwise equal settings, and the gain of one over the
+other.
+
+`make results` runs them: the commands of a comparison, one after another. Each is skipped if its output exists, and resumes
+where it was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scripts import markdown
+from scripts.provenance import ROOT, provenance
+from scripts.results import comparison
+from scripts.results.command_lines import DATA, run_commands
+from scripts.results.entries import AFTER_NLI, BY_PRECISION
+
+SEEDS = 5
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Two ways to fine-tune. options: of each, by its name. prepared: what is there when a command that comes first has done
+    its work -> the command.
+    """
+
+    folder: str
+    options: Mapping[str, str]
+    prepared: Mapping[str, str]
+
+    def render(self, *results: Mapping[str, Any]) -> str:
+        """The block of a page: a row for each data set."""
+        before, after = self.options
+        header = ["data set", "dev rows", "score", before, after, f"{after} - {before}, points"]
+        return markdown.block(results, markdown.table(header, [*map(row, results)], numbers_from=3))
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A data set, fine-tuned in two ways. name: of the result; recipe: arguments of `finetune`."""
+
+    name: str
+    recipe: str
+    ways: Ways
+
+    @property
+    def runs(self) -> list[str]:
+        """Where the runs of either way are."""
+        return [f"{self.ways.folder}/{self.name}/{way.replace(' ', '-')}" for way in self.ways.options]
+
+    @property
+    def training(self) -> dict[str, str]:
+        """What is there when a command has done its work -> the command, for either way."""
+        common = f"bertkit finetune {self.recipe} --no-baselines --seeds {SEEDS}"
+        each = zip(self.ways.options.values(), self.runs, strict=True)
+        return {f"{folder}/seeds.json": f"{common} {options} --output-dir {folder}" for options, folder in each}
+
+    def commands(self) -> list[str]:
+        """The command lines, as a user types them."""
+        return [*self.ways.prepared.values(), *self.training.values(), comparison.command(*self.runs)]
+
+    def measure(self, *, force: bool) -> dict[str, Any]:
+        """What results/NAME.json keeps. Finished runs are not made again, unless `force`; what comes first is kept even then,
+        as other data sets share it.
+        """
+        run_commands(self.ways.prepared, ROOT / self.ways.folder, force=False)
+        made_by = run_commands(self.training, ROOT / self.ways.folder / self.name, force=force)
+        origin = provenance() | {"commit": made_by[next(iter(self.training))]["commit"]}
+        run = json.loads((ROOT / self.runs[0] / "seed-1" / "run.json").read_text(encoding="utf-8"))
+        return {
+            "name": self.name,
+            "command": self.commands(),
+            **origin,
+            "seeds": list(range(1, SEEDS + 1)),
+            "model": run["model"],
+            "data_set": self.recipe.split()[0],
+            **comparison.compare(*self.runs),
+        }
+
+
+def row(values: Mapping[str, Any]) -> list[str]:
+    """A row of the table: a data set's scores, in percent, and the difference with its 95% interval."""
+    scores = [f"{100 * score:.1f}" for score in values["scores"]]
+    return [values["data_set"], f"{values['rows']:,}", values["score"], *scores, f"**{comparison.told(values)}**"]
+
+
+# Everything that rounds in bf16 counts: products, attention, dropout, and the working copy of the weights.
+_PRECISIONS = Ways(
+    "runs/results/precision", {precision: f"--model minilm --precision {precision}" for precision in ("fp32", "bf16")}, {}
+)
+_RELATED = "runs/results/stilts/mnli/seed-1"
+_LINGNLI = f"--train {DATA}/LingNLI/train.jsonl.gz --validation {DATA}/LingNLI/val.jsonl.gz --learning-rate 1e-4 --num-epochs 1"
+_STILTS = Ways(
+    "runs/results/stilts",
+    {"alone": "--model minilm", "after LingNLI": f"--model {_RELATED} --fresh-head"},
+    {
+        f"{_RELATED}/README.md": f"bertkit finetune mnli {_LINGNLI} --model minilm --no-baselines --seed 1 "
+        f"--output-dir {_RELATED}"
+    },
+)
+COMPARISONS = [
+    Paired(name, recipe, ways)
+    for ways, recipes in ((_PRECISIONS, BY_PRECISION), (_STILTS, AFTER_NLI))
+    for name, recipe in recipes.items()
+]
+BLOCKS = {"precision": _PRECISIONS.render, "stilts": _STILTS.render}

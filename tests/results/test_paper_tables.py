@@ -1,0 +1,137 @@
+"""Tables of the papers and paired runs: what results keep of reproduced tables and of compared runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.results import command_lines, comparison, paired, paper_tables
+
+CELL = {
+    "row": "fine-tuned",
+    "task": "CoNLL-2003 F1",
+    "score": "validation/f1",
+    "seeds": 2,
+    "pretrained": None,
+    "mean": 0.875,
+    "std": 0.0125,
+    "interval": [0.75, 0.99],
+    "each": [0.86, 0.89],
+    "published": 0.964,
+    "start": "minilm",
+    "selected_by": "validation/f1",
+    "tokens": None,
+    "core_hours": 1.5,
+    "commands": ["bertkit finetune conll2003 --data /srv/data"],
+}
+CLAIM = {
+    "says": "fine-tuning is better",
+    "higher": "fine-tuned",
+    "lower": "last layer",
+    "column": "CoNLL-2003 F1",
+    "difference": 0.0625,
+    "interval": [0.03125, 0.125],
+    "over": "rows and seeds",
+    "shown": True,
+}
+FOUND = {
+    "table": "ner-features",
+    "title": "Features against fine-tuning",
+    "source": "Devlin et al. (2019), table 7",
+    "scale": "laptop",
+    "note": "the order of rows, not their height",
+    "cells": [CELL, {**CELL, "row": "last layer", "mean": 0.8125, "start": "pretrain-1a2b/output/checkpoint-9"}],
+    "claims": [CLAIM],
+}
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The lines that were run, of commands that leave FOUND."""
+    lines: list[str] = []
+
+    def execute(line: str, seed: int) -> str:
+        lines.append(line)
+        folder = tmp_path / paper_tables.FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "ner-features.json").write_text(json.dumps(FOUND), encoding="utf-8")
+        return ""
+
+    monkeypatch.setattr(paper_tables, "execute", execute)
+    monkeypatch.setattr(paper_tables, "ROOT", tmp_path)
+    monkeypatch.setenv("BERTKIT_TEST_DATA", "data")
+    paper_tables._forget.cache_clear()
+    return lines
+
+
+def test_a_reproduced_table_becomes_a_result_without_the_paths_of_its_runs(executed: list[str]) -> None:
+    values = paper_tables.measure("table_ner_features", force=False)
+    assert executed == values["command"] == paper_tables.commands("table_ner_features")
+    assert (values["seeds"], values["model"]["name"]) == ([1, 2], "minilm, pretrain-1a2b")
+    assert "/srv" not in json.dumps(values)
+    assert values["cells"][0]["each"] == CELL["each"]
+    rendered = paper_tables.render(values)
+    assert "| fine-tuned | CoNLL-2003 F1 | validation/f1 | 2 |" in rendered
+    assert "| fine-tuning is better | fine-tuned - last layer |" in rendered
+    assert rendered.count("| shown |") == 1
+
+
+def test_only_force_makes_the_runs_anew_and_once(executed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / paper_tables.FOLDER / "runs" / "a"
+    run.mkdir(parents=True)
+    paper_tables.measure("table_ner_features", force=False)
+    assert run.exists()
+    monkeypatch.delenv("BERTKIT_TEST_DATA")
+    with pytest.raises(SystemExit, match="BERTKIT_TEST_DATA"):
+        paper_tables.measure("table_ner_features", force=True)
+    assert run.exists(), "refused before anything is lost"
+    monkeypatch.setenv("BERTKIT_TEST_DATA", "data")
+    paper_tables.measure("table_ner_features", force=True)
+    assert not run.exists()
+    run.mkdir(parents=True)
+    paper_tables.measure("table_ner_features", force=True)
+    assert run.exists(), "what the table before it has made is shared"
+
+
+def test_every_table_that_two_cores_make_is_a_result() -> None:
+    tables = ["ablation", "chinese-masking", "convergence", "glue", "ner-features", "sizes", "squad"]
+    assert sorted(paper_tables.TABLES.values()) == tables
+
+
+@pytest.mark.parametrize("way", paired.COMPARISONS, ids=lambda way: way.name)
+def test_both_ways_train_alike_and_are_compared(way: paired.Paired, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines: list[str] = []
+    sides = [{"scores": {"f1": 0.5, "accuracy": 0.1}}, {"scores": {"f1": 0.25, "accuracy": 0.2}}]
+    differences = [{"score": "accuracy", "difference": 9.0, "interval": [8, 9]}]
+    differences.append({"score": "f1", "difference": -0.25, "interval": [-0.5, 0.125]})
+
+    def execute(line: str, seed: int) -> str:
+        lines.append(line)
+        if line.startswith("bertkit compare"):
+            return json.dumps({"rows": 1234, "sides": sides, "differences": differences})
+        folder = tmp_path / line.split("--output-dir ")[1].split()[0] / "seed-1"
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps({"model": {"name": "minilm"}}), encoding="utf-8")
+        return ""
+
+    for module in (comparison, command_lines):
+        monkeypatch.setattr(module, "execute", execute)
+    for module in (paired, command_lines):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    values: dict[str, Any] = way.measure(force=False)
+    shown = values["command"]
+    assert lines == [line if "compare" in line else f"{line} --overwrite" for line in shown]
+    *prepared, first, second, compared = shown
+    assert prepared == [*way.ways.prepared.values()]
+    one, other = way.ways.options.values()
+    folder, to = first.split()[-1], second.split()[-1]
+    assert first.replace(one, other).replace(folder, to) == second != first
+    assert compared == " ".join(["bertkit compare", folder, to, "--json"])
+    cells = [way.recipe.split()[0], "1,234", "f1", "50.0", "25.0", "**-25.0 (-50.0 to +12.5)**"]
+    header, _, *rows = way.ways.render(values, values).splitlines()
+    before, after = way.ways.options
+    assert header == f"| data set | dev rows | score | {before} | {after} | {after} - {before}, points |"
+    assert rows[:3] == [f"| {' | '.join(cells)} |"] * 2 + [""]
