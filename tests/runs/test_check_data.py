@@ -318,6 +318,15 @@ def test_tokens_are_counted(tiny_model_dir: Path, faulty: Path) -> None:
     assert_found(checked, *expected, ("error", "1 row without text", ["train.csv:2"]), others=True)
 
 
+def test_rows_without_words_do_not_hide_which_row_is_unknown(tiny_model_dir: Path, tmp_path: Path) -> None:
+    texts = ("good movie", "", "\u738b \u738b", "the good movie", "")
+    rows = [{"text": text, "label": [[0, 4, "A"]] if text[:4] == "good" else []} for text in texts]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    checked = check(tmp_path / "rows.jsonl", model=tiny_model_dir, max_length=16)
+    found: list[Found] = [("warning", "1 row with nothing but [UNK]", ["rows.jsonl:3"])]
+    assert_found(checked, *found, ("warning", "2 rows without text", ["rows.jsonl:2", "rows.jsonl:5"]), others=True)
+
+
 def test_little_unknown_is_a_note(tiny_model_dir: Path, tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.csv", [*ab(20, f"good movie {'one ' * 40}{{0}} {{0}}"), ("good \u738b", "a")])
     checked = check(rows, model=tiny_model_dir, max_length=64)

@@ -75,7 +75,7 @@ def test_rows_are_texts_pairs_or_columns_by_the_names_of_training(run: Path, cla
     assert as_pair[0].probability == by_column[0].probability != alone[0].probability
 
 
-@pytest.mark.parametrize("row", [3, None, ["a", "b", "c"], [1, 2], b"text"])
+@pytest.mark.parametrize("row", [3, None, ["a", "b", "c"], ("a", "b"), [1, 2], b"text"])
 def test_other_rows_are_named(run: Path, row: Any) -> None:
     with pytest.raises(DataError) as error:
         bertkit.load(run, **FP32).predict(["no", row])
@@ -132,8 +132,9 @@ def test_a_batch_of_arrays_gives_columns(run: Path) -> None:
     assert columns["label"] == [each.value for each in predictor.predict(TEXTS)]
     json.dumps(columns)
     assert predictor({"ask": [], "id": []}) == {name: [] for name in columns}
-    with pytest.raises(UsageError):
-        predictor({"ask": ["no"], "id": [1, 2]})
+    for columns in ({"ask": ["no"], "id": [1, 2]}, {"ask": "no"}, {"ask": ["no"], "id": "1"}):
+        with pytest.raises(UsageError):
+            predictor(columns)
 
 
 def test_a_batch_keeps_its_columns_as_the_command_keeps_them(run: Path, run_bertkit, tmp_path: Path) -> None:
@@ -322,6 +323,8 @@ def test_explanations_change_nothing_and_need_a_known_label(classifier: Path, ma
         predictor.explain(TEXTS, "prais")
     with pytest.raises(UsageError):
         bertkit.load(make_model_dir("BertForQuestionAnswering"), **FP32).explain([("who", "we")])
+    with pytest.raises(UsageError, match="language model"):
+        predictor.score(TEXTS)
 
 
 # --- language models -----------------------------------------------------------------------------------------------------

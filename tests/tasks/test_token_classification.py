@@ -574,6 +574,15 @@ def test_tags_that_training_lacks_are_reported_and_score_as_not_found(write: Wri
     assert scores["f1_ELSE"] == 0
 
 
+def test_sentences_without_words_are_counted_in_training_too(write: Write, tokenizer: Tokenizer) -> None:
+    texts = ("", "EU", " ", "we like it")
+    rows = [{"text": text, "entities": [[0, 2, "X"]] if text == "EU" else []} for text in texts]
+    task, splits = fit_files(write("a.jsonl", jsonl(rows)), write("b.jsonl", jsonl(rows[1:2])))
+    features, remarks = task.encode(splits["train"], tokenizer, max_length=24)
+    assert (len(features), told(remarks)) == (2, ["2 without text"])
+    assert told(task.encode(splits["validation"], tokenizer, max_length=24).counts) == []
+
+
 def test_intents_that_training_lacks_are_reported(write: Write, tokenizer: Tokenizer) -> None:
     def rows(name: str, *intents: str) -> Path:
         return write(name, jsonl([{"tokens": ["a", "b"], "tags": ["B-X", "O"], "intent": intent} for intent in intents]))

@@ -177,6 +177,7 @@ def test_targets_stand_at_their_words(tokenizer, intent) -> None:
     features, counts = task.encode(examples, tokenizer, max_length=16)
     assert told(counts) == [
         "1 longer than 16 split into overlapping windows",
+        "1 without text",
         "1 word with tags not seen in training (new)",
         *(["1 with intents not seen in training (other)"] if intent else []),
     ]

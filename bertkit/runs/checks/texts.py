@@ -104,7 +104,8 @@ def check_tokens(
         findings.append(Finding("note", f"{split}: --max-length {needed} is enough for every sequence"))
     unknown = features.input_ids.values == tokenizer.unk_token_id
     if share := float(unknown.mean()):
-        whole = [row for row in range(len(examples)) if _all_unknown(features, row, unknown)]
+        # Nothing is truncated, so a row has one feature, or none if it has no words.
+        whole = [int(row) for feature, row in enumerate(features.examples) if _all_unknown(features, feature, unknown)]
         much = share > _MUCH_UNKNOWN
         hint = "does the model's vocabulary match the data's language, alphabet and case?" if much else None
         findings.append(Finding("warning" if much else "note", f"{split}: {share:.2%} of the tokens are [UNK]", hint=hint))
@@ -128,9 +129,9 @@ def _too_long(recipe: Recipe, split: str, longer: int, lengths: Any, positions: 
     return Finding("warning" if longer > len(lengths) / 100 else "note", what, hint=hint)
 
 
-def _all_unknown(features: Any, row: int, unknown: Any) -> bool:
-    """Whether an example's first sequence is only [UNK], apart from special tokens."""
-    first = features.offsets[row]  # not truncated: one feature per row
+def _all_unknown(features: Any, feature: int, unknown: Any) -> bool:
+    """Whether a feature's first sequence is only [UNK], apart from special tokens."""
+    first = features.offsets[feature]
     start, end = features.input_ids.offsets[first : first + 2]
     return end - start > 2 and bool(unknown[start + 1 : end - 1].all())
 

@@ -143,6 +143,8 @@ class Predictor:
 
         Raises DataError with the row, by its `id` if it has one.
         """
+        if single := next((name for name, values in batch.items() if isinstance(values, str)), None):
+            raise UsageError(f"the column {single!r} of the batch is one text; expected a list of values")
         columns = {name: np.asarray(values, dtype=object).tolist() for name, values in batch.items()}
         lengths = {name: len(values) for name, values in columns.items()}
         if len({*lengths.values()}) > 1:
@@ -228,6 +230,10 @@ class Predictor:
     def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
         """Why rows get their label; only for text classification."""
         raise self._headless()
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """How likely texts are; only for language models."""
+        raise UsageError("score is how likely a language model finds a text", hint="a task's scores: bertkit eval MODEL")
 
     # --- vectors ---
 

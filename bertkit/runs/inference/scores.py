@@ -92,7 +92,7 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None, *, ch
     for name, split in data.items():
         check_segments(split.features, target.pretrained.config)
         _warn_if_seen(target, task, name, split.examples)
-    scored = predictor.score(data)
+    scored = predictor.evaluate(data)
     accelerator.wait_for_everyone()
     return Evaluated(predictor, target.trained_from, scored, rows, data)
 

@@ -89,7 +89,7 @@ class TaskPredictor(Predictor):
         (found,) = predict_each(self._modules[:1], split.features, self.micro_batch_tokens, self.processes, bar=bar)
         return self.task.judge(found.outputs, split.features, split.examples)
 
-    def score(self, splits: Mapping[str, Split]) -> Scored:
+    def evaluate(self, splits: Mapping[str, Split]) -> Scored:
         """Every metric of every split, with predictions."""
         return score_splits(self.task, self._modules, splits, self.processes)
 

@@ -210,7 +210,7 @@ def _gap(recipe: Recipe, runs: Sequence[Path], rows: Mapping[str, Examples], pro
         pretrained = open_pretrained(str(run))
         task = Task.restore(pretrained.config, recipe, where=str(run))
         data = {split: encode_split(task, split, each, pretrained.tokenizer, checked=True) for split, each in rows.items()}
-        scored = TaskPredictor(Opened(pretrained, task, None), processes).score(data)
+        scored = TaskPredictor(Opened(pretrained, task, None), processes).evaluate(data)
         scorers.append([task.scorer(scored.predictions[split], scored.truth[split]) for split in rows])
     return compare_splits(scorers, [len(scored.truth[split]) for split in rows])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -171,6 +171,12 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return rows
         single = [next(iter(label), None) if isinstance(label, list) and len(label) < 2 else label for label in labels]
         return replace(rows, columns=rows.columns | {columns["label"]: single})
+
+    def row_of(self, row: Any) -> Mapping[str, Any]:
+        """As in every family. Raises ValueError for a pair too, if training named the column of a single text."""
+        if self.text is not None and self.text_pair is None and isinstance(row, (list, tuple)) and len(row) == 2:
+            raise ValueError(f"the row is a pair; the model reads single texts, as in its column {self.text!r}")
+        return super().row_of(row)
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
         found = super().refused(rows, labelled=labelled)

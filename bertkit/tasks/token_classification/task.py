@@ -207,6 +207,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         ]
         if not labelled:
             return Encoding(encoded.features, (Count(sum(map(len, examples.columns["tokens"])), "{}", "word"), *counts))
+        counts.append(Count(examples.columns["tokens"].count([]), "{} without text"))
         targets, more = self._targets(examples)
         labels = {"labels": Ragged(targets, encoded.words)}
         if self.intents:
