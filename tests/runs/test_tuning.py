@@ -177,7 +177,7 @@ BAD = {
     "learning-rate=much,more": "expected a number",
     "learning-rate=": "expected a number",
     "learning-rate=1e-5:log": "is not NAME=",
-    "batch-size=0,8": "expected at least 1",
+    "batch-size=0,8": "--search batch-size=0,8: --batch-size is 0; expected at least 1",
     "batch-size=8..64:log": "means all of them",
     "batch-size=1..5000": "means all of them",
     "optimizer=adamw..lamb": "is not NAME=",
@@ -547,6 +547,7 @@ def test_a_pruned_trial_ends_early(place: Path, tune, prune: bool) -> None:
 @pytest.mark.e2e
 def test_no_trial_begins_that_would_end_after_the_budget(tune) -> None:
     ran = tune(*SIX, "--budget", "0.01s")  # one trial is always begun
+    assert "--budget ended the search after 1 of 6 trials" in ran.err
     assert (ran.code, states()) == (0, ["finished"]), ran.err
     assert tune(*SIX).code == 0
     assert len(states()) == 6

@@ -106,7 +106,10 @@ def _values(option: Option, values: str, text: str) -> tuple[Any, ...] | Range:
     if not dots:
         named = {"true": True, "false": False} if kind is bool else {}
         parts = (part.strip() for part in body.split(","))
-        return tuple(dict.fromkeys(convert(option, named.get(part, part)) for part in parts))
+        try:
+            return tuple(dict.fromkeys(convert(option, named.get(part, part)) for part in parts))
+        except UsageError as error:
+            raise UsageError(f"--search {text}: {error.what}", hint=error.hint) from None
     try:
         ends = convert(option, low), convert(option, high)
     except UsageError:

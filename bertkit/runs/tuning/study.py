@@ -118,6 +118,8 @@ def tune(
             trials.train(trial, partial(finetune, own, **of_trial, **how))
             if not keep_trials:
                 trials.drop_weights()
+        if (begun := trials.begun) < wanted:
+            progress.note(f"--budget ended the search after {begun} of {plural(wanted, 'trial')}")
         others = [str(trial.number) for trial in trials.of("RUNNING")]
         if others or not trials.lock(WINNER):
             what = f"trial {listed(others)}" if others else "the winner"

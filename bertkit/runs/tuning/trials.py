@@ -130,7 +130,7 @@ class Trials(AbstractContextManager):
                     again.set_user_attr("tries", tries + 1)
                     return again
                 self.study.tell(trial.number, state=TrialState.FAIL)
-            begun = len(self.of("RUNNING", "COMPLETE", "PRUNED", "FAIL"))
+            begun = self.begun
             longest = max((trial.user_attrs["seconds"] for trial in self.of("COMPLETE")), default=0.0)
             if begun >= count or (begun and time.monotonic() + longest > deadline):
                 return None
@@ -146,6 +146,11 @@ class Trials(AbstractContextManager):
     def of(self, *states: str) -> list[FrozenTrial]:
         """The trials in these states, by their number: RUNNING, COMPLETE (with a score), PRUNED, FAIL."""
         return [trial for trial in self.study.get_trials(deepcopy=False) if trial.state.name in states]
+
+    @property
+    def begun(self) -> int:
+        """How many trials have been begun, by any process."""
+        return len(self.of("RUNNING", "COMPLETE", "PRUNED", "FAIL"))
 
     def train(self, trial: Trial, run: Callable[..., dict[str, Any]]) -> None:
         """Train a trial, and record how it ends. run: trains it, calls `evaluated` with the score of each evaluation, and
