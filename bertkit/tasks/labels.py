@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import reprlib
@@ -193,10 +194,11 @@ def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bo
     if by_number and re.fullmatch("-?[0-9]+", name):
         what = f"label {name} is out of range; expected 0 to {len(labels) - 1} ({expected})"
         return DataError(what, where=where, hint="labels count from 0; --labels names them in the order of their numbers")
-    alike = {label.casefold(): label for label in labels}.get(name.casefold())
-    guess = f"did you mean {alike}? " if alike else ""
+    spelled = {label.casefold(): label for label in labels}
+    alike = difflib.get_close_matches(name.casefold(), spelled, n=1, cutoff=0.75)
+    guess = f"did you mean {spelled[alike[0]]}? " if alike else ""
     what = f"unknown label {name!r}; expected one of {expected}"
-    hint = "correct or remove the row; where training lacks its label, as if a fold holds out its only row, --labels names all"
+    hint = "correct or remove the row; if the label is right, but training has no other row with it: --labels A,B,... with all"
     if all(re.fullmatch("LABEL_[0-9]+", label) for label in labels):
         hint = "the model does not name its labels: give them in its order, --labels A,B,..."
     return DataError(what, where=where, hint=f"{guess}{hint}")
@@ -265,14 +267,15 @@ def in_model_order(
     if the model has other labels.
     """
     names = config.label_names
-    if some and names is not None and len(labels) < len(names):
+    if names is not None and len(labels) <= len(names):
         own = {label.casefold(): label for label in labels}
         found = tuple(own.pop(name.casefold(), name) for name in names)
-        if not own:
+        if some and not own and len(labels) < len(names):
             return found, f"the data has {len(labels)} of the model's {len(names)} labels; the model keeps the others"
-        if len(own) < len(labels):
+        if 0 < len(own) < len(labels) and (some or len(labels) == len(names)):
             unknown = next(iter(own.values()))
-            hint = f"{did_you_mean(unknown, names)}; if all labels are other ones, {FRESH_HEAD}"
+            same = "if it means one of the model's, use one name in the data and in id2label of its config.json"
+            hint = f"{did_you_mean(unknown, names)} {same}; if not, {FRESH_HEAD}"
             raise ModelError(f"the model has no label {unknown!r}", where=where, hint=hint)
     if config.num_labels != len(labels):
         what = f"the model has {config.num_labels} labels and the data {len(labels)}: {listed(labels, 12)}"

@@ -27,7 +27,10 @@ def preview(task: Task, examples: Examples, features: Features, tokenizer: Token
     lines: list[Text] = []
     for example in range(len(first)):
         lines.append(plain(f"example {first.where(example)}, as the model sees it:"))
-        for feature in np.flatnonzero(features.examples == example).tolist():
+        own = np.flatnonzero(features.examples == example).tolist()
+        if not own:
+            lines.append(Text("  nothing: the row has no words"))
+        for feature in own:
             sequences = range(*features.offsets[feature : feature + 2])
             described = task.describe_targets(features, feature) if features.labels else [{}] * len(sequences)
             lines += [_line(features, *pair, names) for pair in zip(sequences, described, strict=True)]

@@ -17,7 +17,7 @@ from bertkit.readers import Examples
 from bertkit.report import SEVERITIES, Finding, Table
 from bertkit.runs.checks.labelled import Checked, check_data
 from bertkit.runs.checks.target import open_data
-from bertkit.tasks import Task, TextClassification
+from bertkit.tasks import Task, TextClassification, TokenClassification
 from bertkit.tasks.preview import preview
 from bertkit.tasks.splits import read_splits
 from bertkit.text.tokenizer import Tokenizer
@@ -224,6 +224,18 @@ def test_a_preview_shortens_long_sequences_and_shows_what_is_cut(tiny_tokenizer_
     assert "f:0" in place
     assert sequence == f"  [CLS][a] good {'one ' * 118}... (130 tokens, segment B: 0)"
     assert cut.endswith(f": {'one ' * 73}bad")
+
+
+def test_a_preview_says_that_a_row_has_no_words(tiny_tokenizer_dir: Path) -> None:
+    rows = Examples({"tokens": [[], ["good"]], "tags": [[], ["A"]]}, "f", range(2))
+    task, tokenizer = Task.unfitted(TokenClassification(train="f").resolved()), Tokenizer.load(tiny_tokenizer_dir)
+    shown = preview(task, rows, task.encode(rows, tokenizer, labelled=False).features, tokenizer, count=2)
+    assert [part.plain for part in shown.parts if isinstance(part, Text)] == [
+        "example f:0, as the model sees it:",
+        "  nothing: the row has no words",
+        "example f:1, as the model sees it:",
+        "  [CLS] good [SEP] (3 tokens, segment B: 0)",
+    ]
 
 
 def test_more_than_a_hundredth_of_leaked_rows_is_a_warning(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_predict_py_decides_as_bertkit_does(name: str, tmp_path: Path, make_mode
 
 
 def test_predict_py_takes_no_table() -> None:
-    with pytest.raises(SystemExit, match=r"rows.CSV: this is a table; expected .txt or .jsonl"):
+    with pytest.raises(SystemExit, match=r"error: .*rows.CSV is a table; expected .txt or .jsonl"):
         onnx_predict.main(["--int8", "rows.CSV"])
 
 
@@ -212,13 +212,13 @@ TEXT_MODEL = {"family": "text-classification", "text": "a", "text_pair": None}
     ("how", "line", "said"),
     [
         (TEXT_MODEL, '{"text": 5}', "line 2: text is 5; expected a string"),
-        (TEXT_MODEL, '{"name": "a"}', 'line 2: there is no text; expected a row such as {"text": "..."}'),
+        (TEXT_MODEL, '{"name": "a"}', 'line 2: the row has no text; expected a row such as {"text": "..."}'),
         (TEXT_MODEL, '{"text": "a"', "line 2 is not JSON: Expecting ',' delimiter at character 13"),
-        (PAIR_MODEL, "one text", 'there is no text_pair; expected a row such as {"text": "...", "text_pair": "..."}'),
+        (PAIR_MODEL, "one text", 'the row has no text_pair; expected a row such as {"text": "...", "text_pair": "..."}'),
         ({"family": "text-classification"}, '{"text": "a", "text_pair": 5}', "text_pair is 5; expected a string"),
-        ({"family": "token-classification"}, "a text", 'there is no tokens; expected a row such as {"tokens": ["..."]}'),
+        ({"family": "token-classification"}, "a text", 'the row has no tokens; expected a row such as {"tokens": ["..."]}'),
         ({"family": "token-classification"}, '{"tokens": "Grüße"}', 'tokens is "Grüße"; expected a list of strings'),
-        ({"family": "question-answering"}, '{"question": "a"}', "line 2: there is no context"),
+        ({"family": "question-answering"}, '{"question": "a"}', "line 2: the row has no context"),
         (
             {"family": "multiple-choice"},
             '{"text": "a", "choices": ["b", 1]}',

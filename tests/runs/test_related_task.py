@@ -107,3 +107,7 @@ def test_rows_with_some_of_the_labels_train_the_whole_head(glue: Path, tmp_path:
     (tmp_path / "rows.csv").write_text(f"premise,hypothesis,label\n{rows}", encoding="utf-8")
     other = run_command(("finetune", "text-classification", *data, *columns, "--overwrite"))
     assert (other.code, "the model has no label 'so-so'" in other.err) == (ModelError.exit_code, True), other.err
+    whole = rows + "the film is bad,it is good,entailment\n"
+    (tmp_path / "rows.csv").write_text(f"premise,hypothesis,label\n{whole}", encoding="utf-8")
+    other = run_command(("finetune", "text-classification", *data, *columns, "--overwrite"))
+    assert (other.code, "the model has no label 'so-so'" in other.err) == (ModelError.exit_code, True), other.err

@@ -65,7 +65,9 @@ def check_labelled(
             features = task.encode(rows, pretrained.tokenizer, labelled=False).features
             show(preview(task, rows, features, pretrained.tokenizer, count=count))
         if training.requested:
-            progress.warn("nothing was trained, because the data has errors: correct them, or try --on-error skip")
+            progress.warn(
+                "nothing was trained, because the data has errors; --on-error skip leaves out rows that cannot be read"
+            )
     elif model is not None and training.requested:
         is_data = is_url(target) or (Path(target).exists() and not target.endswith(".py"))
         name = recipe or (opened.family if is_data else target)

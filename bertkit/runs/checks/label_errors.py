@@ -159,6 +159,9 @@ def _told(fold: JudgedFold, row: int, found: Any, *, several: bool) -> dict[str,
 def report_label_errors(found: Mapping[str, Any], folder: Path, count: int) -> Report:
     """Tables of the pairs and of the first `count` rows. found: from `find_label_errors`, or label_errors.json."""
     pairs = [[*pair.values()] for pair in found["pairs"][:count]]
+    title = "likely errors"
+    if len(pairs) < len(found["pairs"]):
+        title += f": the {len(pairs)} most frequent of {len(found['pairs'])} pairs"
     shown = ("row", "text", "text_pair", "word", "given", "suggested", "score")
     columns = [name for name in shown if name in found["worst"][0]]
     worst = [[*(each[name] for name in columns), "yes" if each["likely_errors"] else ""] for each in found["worst"][:count]]
@@ -171,7 +174,7 @@ def report_label_errors(found: Mapping[str, Any], folder: Path, count: int) -> R
     return Report(
         [
             *([Finding("warning", f"{doubt}: do not trust this list; train longer")] if weak and least < 1 else []),
-            *([Table("likely errors", ["given", "suggested", "count"], pairs)] if pairs else []),
+            *([Table(title, ["given", "suggested", "count"], pairs)] if pairs else []),
             Table("most suspicious rows", [*columns, "likely error"], worst),
             Finding("note", "score: from 0, the label is certainly wrong, to 1, certainly right"),
             Finding("note", what),

@@ -74,7 +74,7 @@ class Model:
             value, is_list = row.get(name), name in LISTS
             if value is None and is_required:
                 form = json.dumps({each: ["..."] if each in LISTS else "..." for each in self.columns})
-                raise ValueError(f"there is no {name}; expected a row such as {form}")
+                raise ValueError(f"the row has no {name}; expected a row such as {form}")
             texts: list[Any] = value if is_list and isinstance(value, list) else [value]
             if value is not None and (is_list != isinstance(value, list) or not all(isinstance(text, str) for text in texts)):
                 expected = "a list of strings" if is_list else "a string"
@@ -279,7 +279,7 @@ def main(arguments: list[str]) -> None:
     if len(files) > 1 or not {*arguments} <= {*files, "--int8"}:
         sys.exit(usage)
     if files and files[0].lower().endswith((".csv", ".tsv", ".parquet", ".xlsx")):
-        sys.exit(f"{files[0]}: this is a table; expected .txt or .jsonl, each line a text or a JSON object")
+        sys.exit(f"error: {files[0]} is a table; expected .txt or .jsonl, each line a text or a JSON object")
     model = Model(graph="model_quantized.onnx" if "--int8" in arguments else "model.onnx")
     with open(files[0], encoding="utf-8") if files else sys.stdin as lines:
         for number, line in enumerate(lines, start=1):
@@ -299,5 +299,7 @@ if __name__ == "__main__":
         main(sys.argv[1:])
     except BrokenPipeError:  # of a reader that has seen enough, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except FileNotFoundError as error:
+        sys.exit(f"error: no such file: {error.filename}" if error.filename else f"error: {error}")
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")

@@ -74,7 +74,7 @@ def predict_to(
     presents = predictor.presents
     layout.refuse_others(presents.details, presents.kind)
     if to.form.ending not in FORMATS and (kept := next((name for name in ("keep", "id") if getattr(layout, name)), None)):
-        what = f"{flag_of(kept)} adds a column, for which {to.form.ending.lstrip('.')} has no place"
+        what = f"{flag_of(kept)} adds a column, and the format {to.form.ending.lstrip('.')} has no columns"
         raise UsageError(what, hint="leave it out, or choose another format, such as jsonl or csv")
     if to.form.ending != TEXT:
         to.form.check(f"{presents.family} cannot be written as {to.form.ending[1:]}", [*FORMATS, *presents.own_formats])
