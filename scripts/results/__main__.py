@@ -80,6 +80,8 @@ BENCHES = {
 }
 KINDS = ("", FP32)  # of machines: where auto is bf16, and where it is fp32
 MODULES = (trainer, defaults, scale, growth, label_errors, own_text)
+SCRIPTS = (lever_gains, serving, startup, budget)
+NEED_MORE = (engines, gpu)  # packages and Java; a GPU
 BY_KIND = {
     **{name: ("bench", "scripts.bench.training", "--tasks", ",".join(tasks)) for name, tasks in BENCHES.items()},
     prediction.NAME: ("bench_predict", "scripts.bench.prediction"),
@@ -95,19 +97,13 @@ SOURCES: dict[str, Source] = {
     **{each.name: _source(each.name, each.commands, each.measure) for each in paired.COMPARISONS},
     # the name that is written is that of the machine's kind
     **{f"{name}{kind}": _script(*words, by_name=kind != KINDS[0]) for kind in KINDS for name, words in BY_KIND.items()},
-    lever_gains.NAME: _script(lever_gains.NAME, "scripts.bench.lever_gains"),
-    serving.NAME: _script(serving.NAME, "scripts.bench.serving"),
-    startup.NAME: _script(startup.NAME, "scripts.bench.startup"),
-    budget.NAME: _script(budget.NAME, "scripts.results.budget"),
+    **{each.NAME: _script(each.NAME, each.__name__) for each in SCRIPTS},
     # hours each
     **{
         name: _source(name, partial(paper_tables.commands, name), partial(paper_tables.measure, name), by_name=True)
         for name in paper_tables.TABLES
     },
-    # needs packages and Java
-    engines.NAME: _script(engines.NAME, "scripts.bench.engines", by_name=True),
-    # needs a gpu.NAME
-    gpu.NAME: _script(gpu.NAME, "scripts.bench.gpu", by_name=True),
+    **{each.NAME: _script(each.NAME, each.__name__, by_name=True) for each in NEED_MORE},
 }
 # The blocks that are not made of entries' scores, and what writes their Markdown from their results.
 RENDERERS: dict[str, Callable[..., str]] = {
@@ -115,12 +111,7 @@ RENDERERS: dict[str, Callable[..., str]] = {
     "paper_tables": paper_tables.render,
     **{f"bench{kind}": tables.render for kind in KINDS},
     **{f"{prediction.NAME}{kind}": prediction.render for kind in KINDS},
-    lever_gains.NAME: lever_gains.render,
-    serving.NAME: serving.render,
-    engines.NAME: engines.render,
-    gpu.NAME: gpu.render,
-    startup.NAME: startup.render,
-    **{module.NAME: module.render for module in (pretraining, *MODULES, budget)},
+    **{each.NAME: each.render for each in (pretraining, *MODULES, *SCRIPTS, *NEED_MORE)},
     **paired.BLOCKS,
 }
 
@@ -129,23 +120,12 @@ TABLES = {
     "tagging": ("conll2003", "ud_pos", "atis", "snips"),
     "answers": ("squad_20k", "squad_5k", "codah"),
     "helpdesk": ("helpdesk", "helpdesk_pairs", "helpdesk_mentions", "helpdesk_pages", "helpdesk_replies"),
-    "pretraining": (pretraining.NAME,),
     "small": tuple(f"{task}{name}" for task in FEW for name in SETTINGS),
+    **{each.NAME: (each.NAME,) for each in (pretraining, *MODULES, *SCRIPTS, *NEED_MORE)},
     "trainer": (*FIVE_SEEDS, trainer.NAME),
-    "defaults": (defaults.NAME,),
-    "scale": (scale.NAME,),
-    "growth": (growth.NAME,),
-    "label_errors": (label_errors.NAME,),
-    "own_text": (own_text.NAME,),
     "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
     **{f"bench{kind}": tuple(f"{name}{kind}" for name in BENCHES) for kind in KINDS},
     **{f"{prediction.NAME}{kind}": (f"{prediction.NAME}{kind}",) for kind in KINDS},
-    "bench_levers": (lever_gains.NAME,),
-    "bench_serve": (serving.NAME,),
-    "bench_engines": (engines.NAME,),
-    "budget": (budget.NAME,),
-    "bench_gpu": (gpu.NAME,),
-    "bench_startup": (startup.NAME,),
     "precision": tuple(BY_PRECISION),
     "stilts": tuple(AFTER_NLI),
     "paper_tables": tuple(paper_tables.TABLES),
