@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, ModelError, UsageError, did_you_mean, listed, plural
+from bertkit.errors import DataError, ModelError, UsageError, listed, plural
 from bertkit.model.config import BertConfig
 from bertkit.readers import FIX_ROW, Examples
 
 _MOST_CLASSES = 20  # above this, numbers, or labels that hardly repeat, count as classes only if the user says so
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_COUNTED = re.compile(r"[\W_]*\d+")  # what numbered names, such as class_1 and class_2, differ in
+_MISSPELT = 0.85  # similarity above which one label may be meant to be another
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*", re.ASCII)
 _MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"
 
@@ -194,14 +196,23 @@ def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bo
     if by_number and re.fullmatch("-?[0-9]+", name):
         what = f"label {name} is out of range; expected 0 to {len(labels) - 1} ({expected})"
         return DataError(what, where=where, hint="labels count from 0; --labels names them in the order of their numbers")
-    spelled = {label.casefold(): label for label in labels}
-    alike = difflib.get_close_matches(name.casefold(), spelled, n=1, cutoff=0.75)
-    guess = f"did you mean {spelled[alike[0]]}? " if alike else ""
+    alike = {label.casefold(): label for label in labels}.get(name.casefold()) or misspelt(name, labels)
+    guess = f"did you mean {alike}? " if alike else ""
     what = f"unknown label {name!r}; expected one of {expected}"
-    hint = "correct or remove the row; if the label is right, but training has no other row with it: --labels A,B,... with all"
+    hint = "correct or remove the row; if the label is right, but the training rows lack it, name all labels: --labels A,B,..."
     if all(re.fullmatch("LABEL_[0-9]+", label) for label in labels):
         hint = "the model does not name its labels: give them in its order, --labels A,B,..."
     return DataError(what, where=where, hint=f"{guess}{hint}")
+
+
+def misspelt(name: str, labels: Iterable[str]) -> str | None:
+    """The label that a name may misspell, if any. Not one that differs only in case, a number, or a prefix, as opposites do."""
+    spellings = {label.casefold(): label for label in labels}
+    for found in difflib.get_close_matches(name.casefold(), spellings, n=1, cutoff=_MISSPELT):
+        prefixed = name.casefold().endswith(found) or found.endswith(name.casefold())  # or the same
+        if not prefixed and _COUNTED.sub("", spellings[found]) != _COUNTED.sub("", name):
+            return spellings[found]
+    return None
 
 
 def refuse_other_spellings(unknown: Iterable[str], known: Iterable[str], what: str, place: Callable[[str], str]) -> None:
@@ -273,10 +284,9 @@ def in_model_order(
         if some and not own and len(labels) < len(names):
             return found, f"the data has {len(labels)} of the model's {len(names)} labels; the model keeps the others"
         if 0 < len(own) < len(labels) and (some or len(labels) == len(names)):
-            unknown = next(iter(own.values()))
-            same = "if it means one of the model's, use one name in the data and in id2label of its config.json"
-            hint = f"{did_you_mean(unknown, names)} {same}; if not, {FRESH_HEAD}"
-            raise ModelError(f"the model has no label {unknown!r}", where=where, hint=hint)
+            what = f"the model has no label {listed([*map(repr, own.values())], 12)}; its labels are {listed(names, 12)}"
+            hint = f"correct the data; or, if a label only has another name there, its name in config.json; or {FRESH_HEAD}"
+            raise ModelError(what, where=where, hint=hint)
     if config.num_labels != len(labels):
         what = f"the model has {config.num_labels} labels and the data {len(labels)}: {listed(labels, 12)}"
         raise ModelError(what, where=where, hint=FRESH_HEAD)

@@ -121,7 +121,7 @@ TABLES = {
     "answers": ("squad_20k", "squad_5k", "codah"),
     "helpdesk": ("helpdesk", "helpdesk_pairs", "helpdesk_mentions", "helpdesk_pages", "helpdesk_replies"),
     "small": tuple(f"{task}{name}" for task in FEW for name in SETTINGS),
-    **{each.NAME: (each.NAME,) for each in (pretraining, *MODULES, *SCRIPTS, *NEED_MORE)},
+    **{each.NAME: (each.NAME,) for each in (pretraining, *MODULES, *SCRIPTS, *NEED_MORE) if each is not trainer},
     "trainer": (*FIVE_SEEDS, trainer.NAME),
     "from_own": tuple(f"{task}_{origin}" for task, (_, origins) in FROM_OWN.items() for origin in origins),
     **{f"bench{kind}": tuple(f"{name}{kind}" for name in BENCHES) for kind in KINDS},

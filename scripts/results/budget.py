@@ -2,7 +2,7 @@
 
     python -m scripts.results.budget                          about eight hours on two cores
     python -m scripts.results.budget --seeds 1                the first seed alone; the next call goes on with the second
-    python -m scripts.results.budget --jobs 2                 two runs at a time, with half of the cores each
+    python -m scripts.results.budget --jobs 2                 two runs train at a time, with half of the cores each
     python -m scripts.results.budget --minutes 2 --seeds 2    a rehearsal: results/budget.json stays as it is
 
 First the rows take short turns to plan how many steps fit into the time, for twenty minutes. Then each seed makes those steps
@@ -198,9 +198,9 @@ def measure(minutes: float, seeds: int, jobs: int) -> dict[str, Any]:
     missing = [(stage, seed) for seed in range(1, seeds + 1) for stage, row in rows.items() if len(row["loss"]) < seed]
     if jobs > 1:
         os.environ["OMP_NUM_THREADS"] = str(max(1, torch.get_num_threads() // jobs))  # of the commands
-    with ThreadPoolExecutor(jobs) as pool:
-        runs = pool.map(lambda each: run(lines[each[0]], each[1]), missing)
-        for (stage, seed), found in zip(missing, runs, strict=True):
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        for (stage, seed), found in zip(missing, pool.map(lambda each: run(lines[each[0]], each[1]), missing), strict=True):
             for name in MEASURES:
                 rows[stage][name].append(found[name])
             values |= _described(values, minutes)
@@ -209,6 +209,8 @@ def measure(minutes: float, seeds: int, jobs: int) -> dict[str, Any]:
                 write_result(NAME, values)
             shutil.rmtree(folder_of(lines[stage], seed))
             print(f"seed {seed}/{seeds}  {found['loss']:.3f} nats  {stage}", flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
     return values
 
 
@@ -257,6 +259,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="of each row [%(default)s]")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, which share the cores [%(default)s]")
     options = parser.parse_args()
+    if options.jobs < 1:
+        parser.error(f"--jobs is {options.jobs}; expected at least 1")
     print(render(measure(options.minutes, options.seeds, options.jobs)))
 
 

@@ -1,7 +1,7 @@
 """The gain of the settings that bertkit chooses over fixed ones, on data sets not used to design the rule.
 
-Each set is trained with five seeds by both; a paired bootstrap over rows and seeds compares their test scores. `results.py`
-runs this; docs/defaults.md explains the rule.
+Each set is trained with five seeds by both; a paired bootstrap over rows and seeds compares their test scores. `make
+results` runs this; docs/defaults.md explains the rule.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import csv
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle, islice, pairwise
 from pathlib import Path
 from typing import Any
+
+from scripts.turns import run_script, typed
 
 ROWS = (1_000, 10_000, 100_000, 1_000_000, 5_000_000)
 LENGTHS = (64, 128, 256, 512)
@@ -115,12 +116,8 @@ def run(folder: Path, options: argparse.Namespace, rows: Iterable[Row], *, batch
     """One run in a process of its own."""
     data = folder / "train.csv"
     write_csv(data, rows)
-    command = [sys.executable, __file__, "--one", str(data), "--model", options.model, "--steps", str(options.steps)]
-    command += ["--batch-size", str(batch_size), "--max-length", str(max_length)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"error: the run failed: {done.stderr[-2000:]}")
-    found = json.loads(done.stdout.splitlines()[-1])
+    named = {"one": data, "model": options.model, "steps": options.steps, "batch-size": batch_size, "max-length": max_length}
+    found = run_script("scripts.results.timed_growth", typed(named))
     print(found, file=sys.stderr, flush=True)
     return found
 

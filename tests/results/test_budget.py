@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shlex
 import sys
 import threading
@@ -159,6 +160,7 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def execute(line: str, seed: int) -> None:
         if "/3/" in line:
             side_by_side.wait()
+            assert os.environ["OMP_NUM_THREADS"] == "2"
         folder = tmp_path / shlex.split(line)[-1].replace("$SEED", str(seed))
         folder.mkdir()
         (folder / "README.md").touch()
@@ -215,6 +217,7 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     call("--seeds", "2", "--minutes", "2")
     assert len(made) == 4
     assert result.read_bytes() == before, "a rehearsal counts for nothing"
+    monkeypatch.setattr(budget.torch, "get_num_threads", lambda: 4)
     call("--seeds", "2", "--minutes", "3", "--jobs", "2")
     assert sorted(made) == [(stage, seed) for stage in ("Muon", "baseline") for seed in (1, 2)]
 

@@ -339,6 +339,15 @@ def test_rows_without_words_do_not_hide_which_row_is_unknown(tiny_model_dir: Pat
     assert_found(checked, *found, ("warning", "2 rows without text", ["rows.jsonl:2", "rows.jsonl:5"]), others=True)
 
 
+def test_a_split_without_words_has_no_lengths(tiny_model_dir: Path, tmp_path: Path) -> None:
+    for name, texts in (("train", ("good movie", "bad movie")), ("dev", ("", " "))):
+        rows = [{"text": text, "label": [[0, 3, "A"]] if text.strip() else []} for text in texts]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    checked = check(tmp_path / "train.jsonl", model=tiny_model_dir, validation=str(tmp_path / "dev.jsonl"))
+    assert_found(checked, ("warning", "2 rows without text", ["dev.jsonl:1", "dev.jsonl:2"]), others=True)
+    assert [*checked.lengths] == ["train"]
+
+
 def test_little_unknown_is_a_note(tiny_model_dir: Path, tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.csv", [*ab(20, f"good movie {'one ' * 40}{{0}} {{0}}"), ("good \u738b", "a")])
     checked = check(rows, model=tiny_model_dir, max_length=64)

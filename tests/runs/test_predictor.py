@@ -132,7 +132,7 @@ def test_a_batch_of_arrays_gives_columns(run: Path) -> None:
     assert columns["label"] == [each.value for each in predictor.predict(TEXTS)]
     json.dumps(columns)
     assert predictor({"ask": [], "id": []}) == {name: [] for name in columns}
-    for columns in ({"ask": ["no"], "id": [1, 2]}, {"ask": "no"}, {"ask": ["no"], "id": "1"}):
+    for columns in ({"ask": ["no"], "id": [1, 2]}, {"ask": "no"}, {"ask": b"no"}, {"ask": ["no"], "id": 1}):
         with pytest.raises(UsageError):
             predictor(columns)
 

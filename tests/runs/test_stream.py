@@ -567,7 +567,7 @@ def test_what_overwrite_moved_comes_back_if_nothing_is_written(
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_a_folder_keeps_nothing_of_a_command_that_wrote_nothing(there: bool, model: Path, run_bertkit, tmp_path: Path) -> None:
+def test_a_command_that_writes_nothing_changes_no_folder(there: bool, model: Path, run_bertkit, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("said,by\nfine,her\n", encoding="utf-8")
     out, command = tmp_path / "out", ("predict", model, "a.csv", "--output-dir", "out", *FP32)
     if there:
@@ -577,7 +577,10 @@ def test_a_folder_keeps_nothing_of_a_command_that_wrote_nothing(there: bool, mod
     assert run_bertkit(*command, "--text", "said").code == 0
     assert len(read_rows(out / "a.jsonl")) == 1
     before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert {*before} == {"_SUCCESS", "_settings.json", "a.jsonl"}
     assert run_bertkit(*command, "--text", "by").code == 2
+    (tmp_path / "b.csv").write_text("said,by\n", encoding="utf-8")  # no rows
+    assert run_bertkit("predict", model, "b.csv", "--output-dir", "out", "--text", "said", *FP32).code == 3
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
@@ -652,8 +655,9 @@ def test_outputs_of_one_name_and_patterns_of_nothing_are_refused(model: Path, ru
     assert (ran.code, "no such file (c.csv)" in ran.err) == (3, True)
 
 
-def test_processes_share_the_files(model: Path, run_bertkit, tmp_path: Path, monkeypatch) -> None:
-    """Each as another process would: the last one of them leaves _SUCCESS."""
+@pytest.mark.parametrize("first_fails", [False, True])
+def test_processes_share_the_files(first_fails: bool, model: Path, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+    """Each as another process would: the last one of them leaves _SUCCESS; a file that fails is predicted when it is mended."""
     for name in "abc":
         write_rows(tmp_path / f"{name}.csv", rows(6))
 
@@ -664,11 +668,20 @@ def test_processes_share_the_files(model: Path, run_bertkit, tmp_path: Path, mon
             pass
 
     folder, written = tmp_path / "out", set()
-    for rank in (0, 1, 2):
-        Of3.process_index, Of3.is_main_process = rank, rank == 0
-        monkeypatch.setattr("bertkit.runs.inference.task_predictor.start_processes", lambda device: Of3())
-        assert run_bertkit("predict", model, "a.csv", "b.csv", "c.csv", "--output-dir", "out", *FP32).code == 0
-        assert sorted(path.stem for path in folder.glob("*.jsonl")) == [*"abc"][: rank + 1]
-        assert (folder / "_SUCCESS").exists() == (rank == 2)
-        written.add((folder / "_settings.json").stat().st_ino)
-    assert len(written) == 1, "by the main process alone"
+    command = ("predict", model, "a.csv", "b.csv", "c.csv", "--output-dir", "out", *FP32)
+    if first_fails:
+        (tmp_path / "a.csv").write_text("text\n", encoding="utf-8")  # no rows
+    with monkeypatch.context() as patch:
+        for rank in (0, 1, 2):
+            Of3.process_index, Of3.is_main_process = rank, rank == 0
+            patch.setattr("bertkit.runs.inference.task_predictor.start_processes", lambda device: Of3())
+            assert run_bertkit(*command).code == (3 if first_fails and rank == 0 else 0)
+            assert sorted(path.stem for path in folder.glob("*.jsonl")) == [*"abc"][first_fails : rank + 1]
+            assert (folder / "_SUCCESS").exists() == (rank == 2 and not first_fails)
+            written |= {path.read_bytes() for path in folder.glob("_settings.json")}
+    assert len(written) == 1, "all write the same"
+    if first_fails:
+        write_rows(tmp_path / "a.csv", rows(6))
+        assert run_bertkit(*command).code == 0
+        assert (folder / "_SUCCESS").exists()
+        assert len(read_rows(folder / "a.jsonl")) == 6

@@ -288,7 +288,9 @@ def test_a_model_without_names_asks_for_them() -> None:
     error = unknown_label("0", ("LABEL_0", "LABEL_1"), "dev.csv:2", by_number=False)
     assert error.hint == "the model does not name its labels: give them in its order, --labels A,B,..."
     error = unknown_label("maybe", ("LABEL_0", "yes"), "dev.csv:2", by_number=False)
-    hint = "correct or remove the row; if the label is right, but training has no other row with it: --labels A,B,... with all"
+    hint = "correct or remove the row; if the label is right, but the training rows lack it, name all labels: --labels A,B,..."
     assert error.hint == hint
     error = unknown_label("plantcare", ("billing", "Plant care"), "dev.csv:2", by_number=False)
     assert error.hint == f"did you mean Plant care? {hint}"
+    for name, labels in (("entailment", ("not_entailment", "x")), ("class_12", ("class_1", "class_2")), ("a", ("b", "c"))):
+        assert unknown_label(name, labels, "dev.csv:2", by_number=False).hint == hint

@@ -6,8 +6,6 @@ meaningless; a warning costs accuracy; a note is good to know.
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +25,7 @@ from bertkit.runs.checks.texts import at_rows, check_texts, check_tokens, duplic
 from bertkit.tasks import TextClassification
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.defaults import choose_settings
+from bertkit.tasks.labels import misspelt
 from bertkit.tasks.leaks import leaks
 from bertkit.tasks.recipe import Recipe, settle_columns
 from bertkit.tasks.splits import read_splits
@@ -34,8 +33,6 @@ from bertkit.tasks.task import Task
 
 _RARE = 10  # labels with fewer training rows are hardly learned
 _SHOWN = 12  # of labels, in a line
-_NUMBER = re.compile(r"[\W_]*\d+")
-_MISSPELT = 0.85  # similarity above which a rare label may be meant to be a common one
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,8 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     lengths: dict[str, dict[str, float]] = {}
     if pretrained is not None:
         for split, examples in examples_of.items():
-            lengths[split], of_tokens = check_tokens(recipe, split, examples, pretrained)
+            of_split, of_tokens = check_tokens(recipe, split, examples, pretrained)
+            lengths |= {split: of_split} if of_split else {}
             findings += of_tokens
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return Checked(examples_of, findings, labels, numbers, lengths, remarks)
@@ -270,28 +268,15 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
     if rare:
         weighted = isinstance(recipe, ClassLossRecipe) and recipe.other_loss is None
         hint = "add rows, merge labels, or try --class-weights balanced" if weighted else "add rows, or merge labels"
-        shown = [f"{quoted(name)} ({known[name]}{_perhaps_meant(name, common)})" for name in rare[:_SHOWN]]
+        meant = [misspelt(name, common) for name in rare[:_SHOWN]]
+        asked = ["" if each is None else f", or {quoted(each)}?" for each in meant]
+        shown = [f"{quoted(name)} ({known[name]}{question})" for name, question in zip(rare, asked, strict=False)]
         names = listed(shown, _SHOWN, total=len(rare))
         yield Finding("warning", f"{training}: {plural(len(rare), 'label')} with fewer than {_RARE} rows: {names}", hint=hint)
     name, most = known.most_common(1)[0]
     if most > 0.9 * known.total() and len(known) > 1:
         share = f"{most / known.total():.1%} of labels are {quoted(name)}"
         yield Finding("note", f"{training}: {share}: accuracy says little; watch F1 of the others")
-
-
-def _perhaps_meant(name: str, common: Sequence[str]) -> str:
-    """A question that names the common label that a rare one may misspell; "" for none.
-
-    Not for names that differ in a number alone, or in a prefix, as opposites do; of those that differ in case alone, training
-    itself warns.
-    """
-    spellings = {label.casefold(): label for label in common}
-    for found in difflib.get_close_matches(name.casefold(), spellings, n=1, cutoff=_MISSPELT):
-        meant = spellings[found]
-        prefixed = name.casefold().endswith(found) or found.endswith(name.casefold())  # or the same
-        if not prefixed and _NUMBER.sub("", meant) != _NUMBER.sub("", name):
-            return f", or {quoted(meant)}?"
-    return ""
 
 
 def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:

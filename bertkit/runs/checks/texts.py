@@ -92,6 +92,8 @@ def check_tokens(
     tokenizer, positions = pretrained.tokenizer, pretrained.config.max_position_embeddings
     features, _ = Task.unfitted(recipe).encode(examples, tokenizer, max_length=math.inf, labelled=False)
     per_sequence, limit = features.input_ids.lengths, recipe.training.max_length
+    if not len(per_sequence):  # no row has a word, which is a finding of its own
+        return {}, []
     lengths = {
         "mean": float(per_sequence.mean()),
         **{f"{percent}%": float(np.percentile(per_sequence, percent)) for percent in (50, 90, 99)},

@@ -132,34 +132,12 @@ class Destination:
                 aside.rmdir()
                 progress.note(f"nothing was written: moved {aside} back")
 
-    @contextmanager
-    def begun(self, state: Progress) -> Iterator[None]:
-        """`prepare` to write. If the command fails before it has written any row, a later one may use the folder otherwise."""
-        if self.folder is None:
-            yield
-            return
-        is_new, is_first = not self.folder.exists(), not (self.folder / SETTINGS).exists()
-        self.prepare(state, writes=True)
-        try:
-            yield
-        except BaseException:
-            if is_first and not any(path.exists() for path in self._own):
-                (self.folder / SETTINGS).unlink(missing_ok=True)
-                if is_new:
-                    with suppress(OSError):
-                        self.folder.rmdir()
-            raise
-
-    def prepare(self, state: Progress, *, writes: bool) -> None:
-        """Check that the folder's content was begun with the same settings and sources. writes: record what is begun.
-
-        Raises UsageError.
-        """
+    def check(self, state: Progress) -> None:
+        """Raise UsageError if the folder's content was begun with other settings, or its files are from other sources."""
         if self.folder is None:
             return
-        before = self.recorded or state
+        before, sources = self.recorded or state, self._described()
         before.refuse_other(state.settings, state.how, str(self.folder))
-        sources = {path.name: _describe(source) for source, path in self.files.items() if path is not None}
         for source, path in self.files.items():
             if path is None or not path.exists():
                 continue
@@ -170,12 +148,23 @@ class Destination:
                 is_same = was in (source, str(Path(source).resolve()))
                 what = f"{path} already exists, from {f'an earlier {source}' if is_same else was}"
                 raise UsageError(what, where=source, hint=f"choose another --output-dir; or {START_OVER}")
+
+    def record(self, state: Progress) -> None:
+        """Make the folder, and write into it what its content is begun with; every process may do it.
+
+        Done when the first rows are read: a command that fails before then leaves nothing that would bind a later one.
+        """
+        if self.folder is None:
+            return
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            if writes and not self._is_whole:
-                (self.folder / SUCCESS).unlink(missing_ok=True)
-        if writes:
-            write_json(self.folder / SETTINGS, before._replace(sources={**before.sources, **sources})._asdict())
+            (self.folder / SUCCESS).unlink(missing_ok=True)
+        before = self.recorded or state
+        write_json(self.folder / SETTINGS, before._replace(sources={**before.sources, **self._described()})._asdict())
+
+    def _described(self) -> dict[str, Any]:
+        """What identifies the sources, by their outputs' names."""
+        return {path.name: _describe(source) for source, path in self.files.items() if path is not None}
 
     @property
     def _own(self) -> list[Path]:

@@ -144,6 +144,7 @@ class _Command:
     blocks_of: Callable[[str], Iterable[Examples]]
     layout: OutputLayout
     to: Destination
+    has_begun: bool = False
 
     @property
     def writes(self) -> bool:
@@ -153,11 +154,12 @@ class _Command:
     def run(self, state: Progress) -> None:
         everyone = self.predictor.processes
         is_main = everyone.is_main_process
-        replaced = self.to.replaced() if self.to.overwrite and is_main else nullcontext()
-        with replaced, self.to.begun(state) if is_main else nullcontext():
+        with self.to.replaced() if self.to.overwrite and is_main else nullcontext():
+            if is_main:
+                self.to.check(state)
             everyone.wait_for_everyone()
             if not is_main:
-                self.to.prepare(state, writes=False)
+                self.to.check(state)
             self.predict_all(state)
             everyone.wait_for_everyone()
 
@@ -172,7 +174,7 @@ class _Command:
             if self.to.folder is not None and path is not None and path.exists():
                 progress.note(f"{path} already exists")
                 continue
-            self.predict(source, self.output_for(source, path, state))
+            self.predict(source, self.output_for(source, path, state), state)
         self.to.close()
 
     def output_for(self, source: str, path: Path | None, state: Progress) -> Output:
@@ -183,7 +185,7 @@ class _Command:
         self.predictor.processes.wait_for_everyone()  # all processes have read its progress
         return output
 
-    def predict(self, source: str, output: Output) -> None:
+    def predict(self, source: str, output: Output, state: Progress) -> None:
         """Predict the rows of a source. The first rows are read before the model's weights, to find bad input early."""
         stream = windows(self.blocks_of(source))
         first = next(stream, None)
@@ -193,6 +195,9 @@ class _Command:
         assert self.predictor.model
         seen = Remarks()
         chooser = Chooser(self.predictor, self.layout) if self.layout.uncertain else None
+        if self.writes and not self.has_begun:
+            self.to.record(state)
+            self.has_begun = True
         with output.open(), progress.rate("predict", shown=output.path is not None) as rate:
             for rows in chain([first], stream):
                 begins = not output.predictions

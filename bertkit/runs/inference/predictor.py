@@ -143,9 +143,12 @@ class Predictor:
 
         Raises DataError with the row, by its `id` if it has one.
         """
-        if single := next((name for name, values in batch.items() if isinstance(values, str)), None):
-            raise UsageError(f"the column {single!r} of the batch is one text; expected a list of values")
-        columns = {name: np.asarray(values, dtype=object).tolist() for name, values in batch.items()}
+        arrays = {name: np.asarray(values, dtype=object) for name, values in batch.items()}
+        if single := next(
+            (name for name, values in arrays.items() if values.ndim == 0 or isinstance(batch[name], bytes)), None
+        ):
+            raise UsageError(f"the column {single!r} of the batch is one value; expected a list of them")
+        columns = {name: values.tolist() for name, values in arrays.items()}
         lengths = {name: len(values) for name, values in columns.items()}
         if len({*lengths.values()}) > 1:
             raise UsageError(f"the columns of the batch have different lengths: {lengths}")
@@ -233,7 +236,9 @@ class Predictor:
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """How likely texts are; only for language models."""
-        raise UsageError("score is how likely a language model finds a text", hint="a task's scores: bertkit eval MODEL")
+        raise UsageError(
+            "score is how likely a language model finds a text", hint="for the scores of a task: bertkit eval MODEL"
+        )
 
     # --- vectors ---
 

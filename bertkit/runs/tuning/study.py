@@ -119,7 +119,7 @@ def tune(
             if not keep_trials:
                 trials.drop_weights()
         if (begun := trials.begun) < wanted:
-            progress.note(f"--budget ended the search after {begun} of {plural(wanted, 'trial')}")
+            progress.note(f"--budget: no more trials begin here; {begun} of {plural(wanted, 'trial')} have begun")
         others = [str(trial.number) for trial in trials.of("RUNNING")]
         if others or not trials.lock(WINNER):
             what = f"trial {listed(others)}" if others else "the winner"

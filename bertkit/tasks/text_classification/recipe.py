@@ -175,7 +175,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     def row_of(self, row: Any) -> Mapping[str, Any]:
         """As in every family. Raises ValueError for a pair too, if training named the column of a single text."""
         if self.text is not None and self.text_pair is None and isinstance(row, (list, tuple)) and len(row) == 2:
-            raise ValueError(f"the row is a pair; the model reads single texts, as in its column {self.text!r}")
+            raise ValueError(f"the row is {row!r}; expected a dict of columns or a single text, as in column {self.text!r}")
         return super().row_of(row)
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
