@@ -228,7 +228,7 @@ TEXT_MODEL = {"family": "text-classification", "text": "a", "text_pair": None}
         (
             {"family": "multiple-choice", "text": "a", "question": "b"},
             '{"text": "a", "choices": ["b", "c"]}',
-            "line 2: there is no question",
+            "line 2: the row has no question",
         ),
     ],
 )
@@ -260,7 +260,7 @@ def test_predict_py_reads_a_pair_only_for_a_model_of_pairs(tmp_path: Path, make_
         ran = [subprocess.run([*command, file], capture_output=True, encoding="utf-8") for file in (pair, alone)]
         assert [each.returncode for each in ran] == [0, int(reads_pairs)]
         if reads_pairs:
-            assert "line 1: there is no text_pair" in ran[1].stderr
+            assert "line 1: the row has no text_pair" in ran[1].stderr
             absent = subprocess.run([*command, "--int8", pair], capture_output=True, encoding="utf-8")
             assert (absent.returncode, absent.stderr[:19]) == (1, "error: there is no ")
             assert absent.stderr.endswith("model_quantized.onnx; bertkit export --int8 writes it\n")
