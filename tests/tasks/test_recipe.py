@@ -552,3 +552,17 @@ def test_metrics_that_cannot_be_loaded_or_fail(run_bertkit, scripts: Path, tiny_
 )
 def test_the_recipes_own_share_is_not_held_out_of_files(options: dict[str, str], share: object) -> None:
     assert TextClassification(held_out="50%", **options).held_out_share == share
+
+
+def test_a_split_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\n" + "one,x\ntwo,y\n" * 10, encoding="utf-8")
+    recipe = TextClassification(train=str(tmp_path / "a.csv"), validation="10%", set_aside="10%").resolved()
+    hints = {
+        "setaside": "did you mean set_aside?",
+        "rest": "known: set_aside, train, validation",
+        "test": "--test FILE names one; predict takes any file",
+    }
+    for split, hint in hints.items():
+        with pytest.raises(UsageError) as error:
+            read_splits(recipe, [split])
+        assert error.value.hint == hint
