@@ -78,7 +78,7 @@ LANGUAGES = (
         f"{DATA}/text-zh",
         4096,
         f"{DATA}/ChnSentiCorp/train.tsv.gz --text-column text_a",
-        f"chnsenticorp --data {DATA}/ChnSentiCorp --max-train-samples 2000 --max-length 128 --learning-rate 3e-4",
+        f"chnsenticorp --data {DATA}/ChnSentiCorp --max-train-samples 1000 --max-length 128 --learning-rate 3e-4",
     ),
 )
 
