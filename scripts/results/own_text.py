@@ -67,7 +67,9 @@ class Language:
             made |= {f"{folder}/corpus/meta.json": build, f"{folder}/model/README.md": pretrain}
         for origin in ORIGINS:
             runs, start = self.task_runs(origin), f"{self.folder(origin)}/model"
-            made[f"{runs}/seeds.json"] = f"bertkit finetune {self.task} --model {start} --seeds {SEEDS} --output-dir {runs}"
+            made[f"{runs}/seed-{SEEDS}/README.md"] = (
+                f"bertkit finetune {self.task} --model {start} --seeds {SEEDS} --output-dir {runs}"
+            )
         return made
 
 

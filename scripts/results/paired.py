@@ -56,7 +56,7 @@ class Paired:
         """What is there when a command has done its work -> the command, for either way."""
         common = f"bertkit finetune {self.recipe} --no-baselines --seeds {SEEDS}"
         each = zip(self.ways.options.values(), self.runs, strict=True)
-        return {f"{folder}/seeds.json": f"{common} {options} --output-dir {folder}" for options, folder in each}
+        return {f"{folder}/seed-{SEEDS}/README.md": f"{common} {options} --output-dir {folder}" for options, folder in each}
 
     def commands(self) -> list[str]:
         """The command lines, as a user types them."""
