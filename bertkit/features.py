@@ -98,8 +98,11 @@ class Ragged:
 
     def take(self, rows: NDArray[np.int64]) -> Ragged:
         """The given rows in the given order."""
-        lengths = self.lengths[rows]
-        return Ragged(self.values[ranges(self.offsets[:-1][rows], lengths)], offsets_of(lengths))
+        return self.spans(self.offsets[:-1][rows], self.lengths[rows])
+
+    def spans(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> Ragged:
+        """Parts of the flat array, which need not be whole rows."""
+        return Ragged(self.values[ranges(begins, lengths)], offsets_of(lengths))
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -152,6 +155,12 @@ class Features:
     def num_tokens(self) -> NDArray[np.int64]:
         """(F,) tokens of each feature, over all its sequences."""
         return np.diff(self.input_ids.offsets[self.offsets])
+
+    def mean_by_example(self, values: NDArray, num_examples: int) -> NDArray:
+        """The mean of (F, D) values over the features of each example: (num_examples, D)."""
+        sums = np.zeros((num_examples, values.shape[1]), dtype=values.dtype)
+        np.add.at(sums, self.examples, values)
+        return sums / np.bincount(self.examples, minlength=num_examples)[:, None]
 
     def with_targets(self) -> Features:
         """The features that have something to learn: some target that is not IGNORED."""

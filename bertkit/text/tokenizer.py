@@ -175,18 +175,29 @@ class Tokenizer:
         num_special = len(columns) + 1
         if max_length < num_special:
             raise UsageError(f"max_length is {max_length}; expected at least {num_special}, just for [CLS] and [SEP]")
-        first, last = special or (self.cls_token_id, self.sep_token_id)
         cut = cut_texts([column.lengths for column in columns], max_length - num_special, truncate)
-        offsets = offsets_of(np.sum([part.kept for part in cut.parts], axis=0) + num_special)
+        parts = [
+            Ragged(column.values[part.places(column.offsets[:-1][cut.examples])], offsets_of(part.kept))
+            for column, part in zip(columns, cut.parts, strict=True)
+        ]
+        return Encoded(*self.with_special_tokens(parts, special), cut.truncated, cut.examples)
+
+    def with_special_tokens(self, texts: Sequence[Ragged], special: tuple[int, int] | None = None) -> tuple[Ragged, Ragged]:
+        """input_ids and token_type_ids of [CLS] a [SEP] or [CLS] a [SEP] b [SEP] (Devlin et al., 2019, section 3).
+
+        texts: the tokens of each a, and of each b. special: as in `assemble`.
+        """
+        first, last = special or (self.cls_token_id, self.sep_token_id)
+        offsets = offsets_of(np.sum([text.lengths for text in texts], axis=0) + len(texts) + 1)
         input_ids = np.full(offsets[-1], last, dtype=np.int32)
         token_type_ids = np.zeros(offsets[-1], dtype=np.uint8)
         input_ids[offsets[:-1]] = first
         begins = offsets[:-1] + 1
-        for number, (column, part) in enumerate(zip(columns, cut.parts, strict=True)):
-            input_ids[ranges(begins, part.kept)] = column.values[part.places(column.offsets[:-1][cut.examples])]
-            token_type_ids[ranges(begins, part.kept + 1)] = number  # + 1: the [SEP] behind it
-            begins = begins + part.kept + 1
-        return Encoded(Ragged(input_ids, offsets), Ragged(token_type_ids, offsets), cut.truncated, cut.examples)
+        for number, text in enumerate(texts):
+            input_ids[ranges(begins, text.lengths)] = text.values
+            token_type_ids[ranges(begins, text.lengths + 1)] = number  # + 1: the [SEP] behind it
+            begins = begins + text.lengths + 1
+        return Ragged(input_ids, offsets), Ragged(token_type_ids, offsets)
 
     def pieces(self, texts: Sequence[str]) -> Ragged:
         """The ids of each text, without special tokens."""
@@ -274,7 +285,7 @@ class PieceCache:
 
 def bert_tokenizer(vocab: dict[str, int], given: dict[str, bool], *, unk_token: str = "[UNK]") -> tokenizers.Tokenizer:
     """BERT's tokenizer over a vocabulary; `given` are options of BertNormalizer."""
-    named = re.compile(r"\[.*\]|<.*>")  # [CLS], <S>: written by hand, whatever the case of the text
+    named = re.compile(r"\[.*\]|<.*>")  # special tokens such as [CLS] and <S>, whose case says nothing about the text
     cased = any(token != token.lower() and not named.fullmatch(token) for token in vocab)
     backend = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unk_token))
     backend.normalizer = normalizers.BertNormalizer(**{"lowercase": not cased, **given})

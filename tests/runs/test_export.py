@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from bertkit.features import Ragged
 from bertkit.runs.export import graph, onnx_predict
 from bertkit.runs.export.quantized import Verdict
 from bertkit.tasks.token_classification.features import encode_words
+from bertkit.text.tokenizer import Tokenizer
 from bertkit.text.truncation import TRUNCATIONS, cut_texts
 
 pytestmark = pytest.mark.e2e
@@ -289,6 +291,7 @@ def test_words_are_read_in_the_windows_of_training() -> None:
         return Ragged.of([[len(word)] * len(word) for word in words])
 
     tokenizer: Any = SimpleNamespace(pieces=pieces, cls_token_id=101, sep_token_id=102, unk_token_id=100)
+    tokenizer.with_special_tokens = partial(Tokenizer.with_special_tokens, tokenizer)
     rng = np.random.default_rng(0)
     for room in (1, 5, 9, 16):
         for count in range(1, 40):

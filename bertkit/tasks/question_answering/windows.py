@@ -83,23 +83,15 @@ def encode_windows(
     first = tokens.offsets[:-1][which][examples] + begins
 
     query = query[examples]
-    offsets = offsets_of(query + lengths + 3)
-    input_ids = np.full(offsets[-1], tokenizer.sep_token_id, dtype=np.int32)
-    token_type_ids = np.zeros(offsets[-1], dtype=np.uint8)
-    input_ids[offsets[:-1]] = tokenizer.cls_token_id
-    input_ids[ranges(offsets[:-1] + 1, query)] = asked.values[ranges(asked.offsets[:-1][examples], query)]
-    context = query + 2
-    chosen = ranges(first, lengths)
-    input_ids[ranges(offsets[:-1] + context, lengths)] = tokens.values[chosen]
-    token_type_ids[ranges(offsets[:-1] + context, lengths + 1)] = 1  # + 1: the [SEP] behind it
-    rows = offsets_of(lengths)
+    texts = [asked.spans(asked.offsets[:-1][examples], query), tokens.spans(first, lengths)]
+    input_ids, token_type_ids = tokenizer.with_special_tokens(texts)
     return Windows(
-        input_ids=Ragged(input_ids, offsets),
-        token_type_ids=Ragged(token_type_ids, offsets),
+        input_ids=input_ids,
+        token_type_ids=token_type_ids,
         examples=examples,
-        context=context,
-        starts=Ragged(starts[chosen], rows),
-        ends=Ragged(ends[chosen], rows),
+        context=query + 2,
+        starts=Ragged(starts, tokens.offsets).spans(first, lengths),
+        ends=Ragged(ends, tokens.offsets).spans(first, lengths),
         first=first,
         spans=_tokens_of(spans, which, list(number), tokens, starts, ends),
         cut=int((asked.lengths > max_query_length).sum()),

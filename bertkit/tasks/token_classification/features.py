@@ -52,7 +52,7 @@ def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, max_l
     num_shortened = int((pieces.lengths > room).sum())
     if num_shortened:
         kept = np.minimum(pieces.lengths, room)
-        pieces = Ragged(pieces.values[ranges(pieces.offsets[:-1], kept)], offsets_of(kept))
+        pieces = pieces.spans(pieces.offsets[:-1], kept)
 
     bounds = offsets_of(np.fromiter(map(len, sentences), np.int64, len(sentences)))  # of sentences, in words
     begins, ends = pieces.offsets[bounds[:-1]], pieces.offsets[bounds[1:]]  # of sentences, in pieces
@@ -66,18 +66,15 @@ def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, max_l
         windows = windows[np.lexsort((windows[:, 1], windows[:, 0]))]
     sentence, first, last, read, until = windows.T
 
-    offsets = offsets_of(last - first + 2)
-    input_ids = np.full(offsets[-1], tokenizer.sep_token_id, dtype=np.int32)
-    input_ids[offsets[:-1]] = tokenizer.cls_token_id
-    input_ids[ranges(offsets[:-1] + 1, last - first)] = pieces.values[ranges(first, last - first)]
+    input_ids, token_type_ids = tokenizer.with_special_tokens([pieces.spans(first, last - first)])
     rows = pieces.offsets[ranges(read, until - read)] - np.repeat(first, until - read) + 1
     row_offsets = offsets_of(until - read)
     if read_cls:
         rows = np.insert(rows, row_offsets[:-1], 0)
         row_offsets = row_offsets + np.arange(len(row_offsets))
     features = Features(
-        input_ids=Ragged(input_ids, offsets),
-        token_type_ids=Ragged(np.zeros(offsets[-1], dtype=np.uint8), offsets),
+        input_ids=input_ids,
+        token_type_ids=token_type_ids,
         examples=sentence,
         rows=Ragged(rows, row_offsets),
     )
