@@ -199,11 +199,11 @@ class TrainConfig:
     weight_decay: float = option(0.01, "decoupled weight decay; none on biases and LayerNorm", minimum=0)
     adam_beta1: float = option(0.9, "decay of the optimizer's first moment", minimum=0, maximum=0.9999)
     adam_beta2: float = option(0.999, "decay of the optimizer's second moment", minimum=0, maximum=0.99999)
-    adam_epsilon: float = option(1e-6, "added to the root of the second moment", minimum=0)
+    adam_epsilon: float = option(1e-6, "added to the optimizer's denominator, for numerical stability", minimum=0)
     adam_bias_correction: bool = option(True, "correct the moments' bias towards 0 in early steps; BERT's own code did not")
     layerwise_lr_decay: float = option(
         1.0,
-        "learning rate of each layer as a share of the one above it; the head uses learning_rate",
+        "factor from the learning rate of each layer to that of the layer below; the head uses learning_rate",
         minimum=0,
         maximum=1,
     )

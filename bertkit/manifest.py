@@ -88,7 +88,7 @@ class Manifest:
                     continue
                 what = f"{name} of the {owner.name} is damaged: sha256 {found[:12]}..., expected {self.files[name][:12]}..."
                 if name in EDITED and not owner.strict:
-                    _warn_once(f"{self.folder / name} has changed since bertkit wrote it")
+                    progress.warn_once(f"{self.folder / name} has changed since bertkit wrote it")
                     continue
             now = Manifest.read(self.folder, owner)
             if now is None or now.files.get(name) != self.files[name]:
@@ -143,17 +143,16 @@ def _fill(folder: Path, write: Callable[[Path], object], hashes: Mapping[str, st
 _reading: list[Future[None]] = []  # comparisons in the background
 
 
-def verify(folder: Path, wanted: Callable[[str], bool], owner: Owner = MODEL) -> None:
-    """Compare the files of a folder that are `wanted` with its manifest, if it has one: at once, or in the background if they
-    are large. Each file is read once per process.
+def verify(folder: Path, wanted: Callable[[str], bool] = lambda name: True, owner: Owner = MODEL, *, now: bool = False) -> None:
+    """Compare the files of a folder that are `wanted` with its manifest, if it has one. Each file is read once per process.
 
-    Raises the owner's error, now or from `finish`.
+    now: also large files; by default these are compared in the background. Raises the owner's error, at once or from `finish`.
     """
     manifest = Manifest.read(folder, owner)
     if manifest is None:
         return
     names = [name for name in manifest.files if wanted(name)]
-    if sum(path.stat().st_size for path in map(folder.joinpath, names) if path.is_file()) < LARGE:
+    if now or sum(path.stat().st_size for path in map(folder.joinpath, names) if path.is_file()) < LARGE:
         manifest.compare(names, owner)
         return
     _reading.append(in_background(partial(manifest.compare, names, owner)))
@@ -191,8 +190,3 @@ def sha256_once(path: Path) -> str:
     """The sha256 of a file, which is read once per process unless it changes."""
     stat = path.stat()
     return _read_once(str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns)
-
-
-@cache
-def _warn_once(text: str) -> None:
-    progress.warn(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from rich.console import Console
@@ -53,6 +54,12 @@ def note(text: str) -> None:
 def warn(text: str) -> None:
     """Print one line about something the user may not expect."""
     console.print(Text("warning: ", style="yellow") + plain(text))
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Print a warning unless this process has printed it before."""
+    warn(text)
 
 
 def show(texts: Iterable[Text]) -> None:

@@ -37,7 +37,8 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """One error, warning or note. places: the first rows it is about, as "file:line"."""
+    """One error, warning or note. places: the first rows it is about, as "file:line"; a last "..."
+    stands for more."""
 
     severity: str
     what: str

@@ -19,7 +19,7 @@ from bertkit.features import Features, Ragged
 from bertkit.model import heads
 from bertkit.model.batch import Batch
 from bertkit.model.bert import BertModel
-from bertkit.model.config import ACTIVATIONS, BertConfig
+from bertkit.model.config import ACTIVATION_NAMES, BertConfig
 from bertkit.training.batching import collate
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -169,7 +169,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "num_hidden_layers": draw(st.integers(0, 4)),
         "num_attention_heads": heads,
         "intermediate_size": draw(st.integers(16, 70)),
-        "hidden_act": draw(st.sampled_from(ACTIVATIONS)),
+        "hidden_act": draw(st.sampled_from(ACTIVATION_NAMES)),
         "max_position_embeddings": draw(st.integers(LONGEST, 40)),
         "type_vocab_size": draw(st.integers(1, 3)),
         "pad_token_id": draw(st.integers(0, vocab_size - 1)),

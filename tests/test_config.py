@@ -12,8 +12,8 @@ import transformers
 
 from bertkit.config import PretrainConfig, TrainConfig, convert, filled, options_of
 from bertkit.errors import ModelError, UsageError
-from bertkit.model.bert import ACTIVATIONS as FUNCTIONS
-from bertkit.model.config import ACTIVATIONS, MODEL_SIZES, BertConfig
+from bertkit.model.bert import ACTIVATIONS
+from bertkit.model.config import ACTIVATION_NAMES, MODEL_SIZES, BertConfig
 
 TINY = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 OWN = [f.name for f in dataclasses.fields(BertConfig) if f.name not in ("extra", "id2label")]
@@ -108,10 +108,10 @@ def test_numbers_of_labels_that_differ_are_refused() -> None:
     assert "num_labels" in error.value.what
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("name", ACTIVATION_NAMES)
 def test_activations_are_those_of_transformers(name: str) -> None:
     x = torch.linspace(-6, 6, 101, dtype=torch.float64)
-    assert torch.allclose(FUNCTIONS[name](x), transformers.activations.ACT2FN[name](x), rtol=0, atol=1e-12)
+    assert torch.allclose(ACTIVATIONS[name](x), transformers.activations.ACT2FN[name](x), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

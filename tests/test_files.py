@@ -16,7 +16,7 @@ from bertkit.runs.glue.submission import SUBMISSION
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.text.tokenizer import TOKENIZER
 
-A_RUN = json.dumps({"status": "finished", "recipe": {}, "training": {}, "model": {}, "data": {}})
+A_RUN = json.dumps({"status": "finished", "recipe": {"family": "text-classification"}, "training": {}, "model": {}, "data": {}})
 # What one of each kind is made of.
 FINISHED: list[tuple[Kind, dict[str, str]]] = [
     (RUN, {"run.json": A_RUN, "notes.txt": "lies in the run, and moves with it", "checkpoint-3/model.safetensors": ""}),

@@ -36,12 +36,16 @@ def check(
             "--label-errors", help="Train on folds of the training rows, and rank all rows by how likely their label is wrong."
         ),
     ] = False,
-    folds: Annotated[int | None, typer.Option(min=2, help="Folds of --label-errors; default: 5.", metavar="N")] = None,
+    folds: Annotated[
+        int | None, typer.Option(min=2, help="Number of folds of --label-errors; default: 5.", metavar="N")
+    ] = None,
     learning_curve: Annotated[
         str | None,
         typer.Option(help="Train on these percentages of the training rows, to see if more would help.", metavar="25,50,100"),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of --learning-curve; default: 3.", metavar="N")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of seeds of --learning-curve; default: 3.", metavar="N")
+    ] = None,
     output_dir: Annotated[
         Path | None,
         typer.Option(

@@ -172,7 +172,7 @@ def translate(argv: Sequence[str]) -> list[str]:
         elif theirs is not None and theirs.ours and not theirs.words:
             ours = theirs.ours if isinstance(theirs.ours, str) else theirs.ours.get(told, "")
             if not ours:
-                raise _refusal(flag, f"{told} has no such column")
+                raise _refusal(flag, f"{told} uses no such column")
             translated += [f"--{ours}", *([value] if has_value else [])]
             notes += [f"{flag} is {theirs.note}"] if theirs.note else []
         else:
@@ -191,9 +191,7 @@ def translate(argv: Sequence[str]) -> list[str]:
     recipe = recipe or family
     more += [*_schedule(together), *_batch_size(together)]
     if ignored:
-        notes.append(
-            f"ignored, no effect here: {', '.join(ignored)}; --eval-steps and --save-steps set when to evaluate and save"
-        )
+        notes.append(f"ignored: {', '.join(ignored)}; --eval-steps and --save-steps set when to evaluate and save")
     for note in notes:
         progress.note(note)
     return ["finetune", *([recipe] if recipe else []), *translated, *more]

@@ -35,7 +35,7 @@ class _Failure(NamedTuple):
 _OUT_OF_MEMORY = MachineError("out of memory", hint=_STOP)
 _FULL = _Failure(MachineError, None, "free some space or choose another folder")
 _FILES = _Failure(
-    MachineError, "too many open files", "raise the limit (ulimit -n 4096); for a corpus, or use fewer --num-processes"
+    MachineError, "too many open files", "raise the limit (ulimit -n 4096) or, for a corpus, use fewer --num-processes"
 )
 _NAMED = _Failure(UsageError, None, "choose another file or folder")
 _GONE = _Failure(UsageError, "a file or folder is gone", "was it moved or removed while the command ran? repeat the command")

@@ -79,7 +79,7 @@ def pretrain(
         int | None,
         typer.Option(
             min=1,
-            help="With --dry-run and --gpu-type: estimate memory and hours on this many GPUs; none is needed.",
+            help="With --dry-run and --gpu-type: estimate memory and hours on this many GPUs; this machine needs none.",
             metavar="N",
         ),
     ] = None,

@@ -16,7 +16,7 @@ tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 @tokenizer.callback()
 def _group() -> None:
-    """Learn a tokenizer's vocabulary, or extend a model's."""
+    """Train a tokenizer, or extend a model's."""
 
 
 Text = Annotated[
@@ -44,7 +44,7 @@ def train(
     max_file_size: MaxFileSize = MAX_FILE_SIZE,
     overwrite: Overwrite = False,
 ) -> None:
-    """Learn a WordPiece vocabulary from text: BERT's words, single Chinese characters, special tokens in BERT's order.
+    """Train a WordPiece tokenizer on text, with BERT's pre-tokenization and special tokens.
 
     transformers' AutoTokenizer opens the folder, which also has a vocab.txt. The same text gives the same vocabulary.
 
@@ -99,7 +99,7 @@ def extend(
     from bertkit.corpus.texts import TextSources, report_left_out
     from bertkit.errors import DataError, listed, plural
     from bertkit.files import OutputFolder
-    from bertkit.model.extension import MODEL, save_extended
+    from bertkit.model.extension import EXTENDED, save_extended
     from bertkit.model.pretrained import open_pretrained
     from bertkit.text.tokenizer_extension import Fit, count_words, extended, words_to_add
 
@@ -107,7 +107,7 @@ def extend(
     texts = TextSources(text, text_column=text_column, **how)
     pretrained = open_pretrained(model)
     reads = [pretrained.folder, *(path_of(source.name) for source in texts.sources)]
-    output = OutputFolder.prepare(output_dir, MODEL, overwrite=overwrite, reads=reads)
+    output = OutputFolder.prepare(output_dir, EXTENDED, overwrite=overwrite, reads=reads)
     counts = count_words(texts, pretrained.tokenizer)
     words = words_to_add(counts, pretrained.tokenizer, most=add, min_frequency=min_frequency)
     report_left_out(texts.faults)
@@ -130,5 +130,5 @@ def extend(
     progress.note(f"added {plural(len(words), 'word')}: {listed(words, 8)}")
     if len(words) < add:
         least = f"at least {plural(min_frequency, 'time')} (--min-frequency)"
-        progress.note(f"these are fewer than --add {add}: no other word that the model splits occurs {least}")
+        progress.note(f"fewer than --add {add}: no other word that the tokenizer splits occurs {least}")
     progress.note(f"next: bertkit corpus build TEXT... --tokenizer {output_dir} --output-dir ...")

@@ -60,7 +60,7 @@ def tune(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Time for the trials, such as 2h or 30m: none starts that would end later; retraining the winner is extra."
+            help="Time for the trials, such as 2h or 30m: none starts that would end later. Retraining the winner comes on top."
         ),
     ] = None,
     prune: Annotated[

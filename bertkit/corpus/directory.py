@@ -35,7 +35,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
     """The content of a corpus's meta.json. Raises UsageError for a folder with no corpus or an unfinished one, DataError for a
     damaged one."""
     if (folder / META).is_file():
-        verify(folder, lambda name: True, CORPUS_FILES)  # for shards only their manifests; the rest when they are opened
+        verify(folder, owner=CORPUS_FILES)  # for shards only their manifests; the rest when they are opened
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -40,8 +40,8 @@ def show_share_read(sampler: CorpusSampler, name: str = "") -> None:
 def warn_of_absent_entities(samplers: Sequence[CorpusSampler]) -> None:
     """Warn if --masking entities finds none in the first step's sequences of any corpus, and so masks whole words."""
     if samplers[0].entities is not None and not any(sampler.finds_entities for sampler in samplers):
-        what = f"no entity of several words or characters is in the first {plural(samplers[0].batch_size, 'sequence')}"
-        progress.warn(f"{what}: --masking entities only masks whole words there; do the listed entities occur in the text?")
+        what = f"there is no entity of several words or characters in the first {plural(samplers[0].batch_size, 'sequence')}"
+        progress.warn(f"{what}: --masking entities masks only whole words in them; do the listed entities occur in the text?")
 
 
 def draw_sequences(sampler: CorpusSampler, count: int) -> Iterator[Text]:

@@ -69,7 +69,7 @@ class Shard:
     @classmethod
     def load(cls, folder: Path) -> Shard:
         """The shard that `save` wrote, memory-mapped. Raises DataError for a damaged one."""
-        verify(folder, lambda name: True, CORPUS_FILES)
+        verify(folder, owner=CORPUS_FILES)
         return cls.opened(folder)
 
     @classmethod

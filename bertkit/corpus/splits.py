@@ -24,7 +24,7 @@ from bertkit.corpus.shard import CORPUS_FILES, Shard
 from bertkit.corpus.workers import CallEach
 from bertkit.errors import DataError
 from bertkit.files import UNFINISHED, disk_errors, json_text, remove_folder, sha256_of, write_files
-from bertkit.manifest import MANIFEST, Manifest, Owner, write_folder
+from bertkit.manifest import MANIFEST, Manifest, Owner, verify, write_folder
 from bertkit.text.tokenizer import Tokenizer
 
 _DECIDED = Owner("unfinished corpus", DataError, "--overwrite builds it again", strict=True)
@@ -59,9 +59,7 @@ class Decision:
         folder = building / DECIDED
         if not folder.is_dir():
             return None
-        decided = Manifest.read(folder, _DECIDED)
-        if decided is not None:
-            decided.compare([*decided.files], _DECIDED)  # not in the background: parts are deleted according to it
+        verify(folder, owner=_DECIDED, now=True)  # parts are deleted according to it
         values = json.loads((folder / _PARTS).read_text(encoding="utf-8"))
         return cls(**{**values, "parts": [PartKept(**part) for part in values["parts"]]})
 
@@ -173,8 +171,7 @@ def _write_shards(
 def _whole(folder: Path, documents: int, own_parts: bool) -> Shard:
     """The shard in a part's folder, all of it compared with its manifest. Raises DataError; a damaged part is deleted."""
     try:
-        if (whole := Manifest.read(folder, CORPUS_FILES)) is not None:
-            whole.compare([*whole.files], CORPUS_FILES)  # not in the background: the part may be deleted soon
+        verify(folder, owner=CORPUS_FILES, now=True)  # the part may be deleted soon
         shard = Shard.load(folder)
         if len(shard.hashes) != documents:
             what = f"the part has {len(shard.hashes)} documents and had {documents}"

@@ -37,7 +37,7 @@ def worker_processes(count: int, set_up: Callable[..., object] = tuple, *argumen
         for call in calls:
             with _without_ctrl_c():  # for workers, which a call may start: they end with this process
                 pending.append(executor.submit(function, *call))
-            if len(pending) > count + 1:  # besides the one that is prepared next
+            if len(pending) > count + 1:  # one more may be prepared in advance
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

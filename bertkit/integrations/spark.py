@@ -42,7 +42,7 @@ def predict_dataset(model: str | Path, df: DataFrame, *, device: str = "cpu", pr
         for batch in batches:
             yield from worker(pa.Table.from_batches([batch])).to_batches()
 
-    # Not mapInPandas, which gives back a NaN of another column as null.
+    # Not mapInPandas, which turns NaN in other columns into null.
     return df.mapInArrow(predict, StructType([*kept, *from_arrow_schema(pa.schema(fields))]))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-RESAMPLES = 1000  # gives the ends of an interval to about a thirtieth of its width
+RESAMPLES = 1000  # the ends of an interval are then accurate to about 1/30 of its width
 
 Scorer = Callable[[NDArray[np.int64]], dict[str, float | None]]
 

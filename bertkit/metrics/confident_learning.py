@@ -95,13 +95,13 @@ class ConfidentLearning:
 
     @cached_property
     def are_errors(self) -> NDArray[np.bool_]:
-        """(D,) off the diagonal of the joint, unless the given label is still the most probable one."""
+        """(D,) off the diagonal of the joint, and the given label is not the most probable one."""
         doubted = self._confident.any(axis=1) & (self.suggested != self.given)
         return doubted & (self.probabilities.max(axis=1) > self.probability_of(self.given) + _EQUAL)
 
     @property
     def hits(self) -> tuple[int, int]:
-        """How many given labels are the most probable ones, and how many would be by always taking the most frequent label."""
+        """How many given labels the model would predict, and how many always predicting the most frequent label would."""
         return int((self.probabilities.argmax(axis=1) == self.given).sum()), int(np.bincount(self.given).max())
 
     def probability_of(self, labels: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -57,7 +57,7 @@ def describe_curve(
     if len(sizes) < FEWEST:
         found["not_shown"] = f"a curve needs {FEWEST} shares or more"
     elif (errors < 0).any():
-        found["not_shown"] = "the score's best value is not 1"
+        found["not_shown"] = "only a score whose best value is 1, or 0 if lower is better, can be extrapolated"
     elif fallen is None or fallen[0] <= 0:
         found["not_shown"] = "the score does not clearly improve with more rows"
     else:

@@ -88,7 +88,7 @@ class _Products(torch.autograd.Function):
         size = width // num_heads
         dtype = torch.promote_types(tokens.dtype, torch.float32)
         scale = tokens.new_full((), 1 / math.sqrt(size), dtype=dtype)
-        no_mask = tokens.new_zeros((1, 1, 1, 1), dtype=dtype)  # with dimensions, or the scores' dtype would be kept
+        no_mask = tokens.new_zeros((1, 1, 1, 1), dtype=dtype)  # not a 0-dim tensor, which would not promote the scores' dtype
         found = tokens.new_zeros(len(tokens if queries is None else queries), width)
         saved: list[Tensor | None] = []
         for rows, keys, mask, own, its_tokens in _groups(pattern, parts, num_heads, tokens):

@@ -78,7 +78,7 @@ class BertSelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
         self.num_heads = config.num_attention_heads
         self.dropout = Dropout(config.attention_probs_dropout_prob, stream)
-        self.packed: dict[int, PackedWeights] = {}  # by the number of layers side by side
+        self.packed: dict[int, PackedWeights] = {}  # by the number of concatenated layers
 
     def forward(self, hidden: Tensor, rows: Tensor, pattern: Pattern) -> Tensor:
         if pattern.queries is pattern.keys:

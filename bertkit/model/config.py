@@ -11,7 +11,7 @@ from typing import Any
 
 from bertkit.errors import ModelError, UsageError, did_you_mean
 
-ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh")
+ACTIVATION_NAMES = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh")
 
 # L, H, A of Turc et al. (2019) for tiny to medium, and of Devlin et al. (2019), section 3, for base and large.
 MODEL_SIZES = {
@@ -102,9 +102,9 @@ class BertConfig:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.hidden_act not in ACTIVATIONS:
-            what = f"hidden_act is {self.hidden_act!r}; expected one of {', '.join(ACTIVATIONS)}"
-            raise ModelError(what, where="config.json", hint=did_you_mean(str(self.hidden_act), ACTIVATIONS))
+        if self.hidden_act not in ACTIVATION_NAMES:
+            what = f"hidden_act is {self.hidden_act!r}; expected one of {', '.join(ACTIVATION_NAMES)}"
+            raise ModelError(what, where="config.json", hint=did_you_mean(str(self.hidden_act), ACTIVATION_NAMES))
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:

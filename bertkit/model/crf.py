@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bertkit.features import IGNORED
 from bertkit.model.layout import Layout
 
-_FORBIDDEN = -1e4  # a log-score too low for any sum of real ones to make up, and small enough to add in float32 without loss
+_FORBIDDEN = -1e4  # a log-score too low for real scores to outweigh, yet small enough for float32 sums to stay precise
 
 
 class LinearChain(nn.Module):

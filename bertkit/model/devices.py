@@ -7,7 +7,6 @@ import resource
 import sys
 import warnings
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import torch
@@ -97,7 +96,7 @@ def start_accelerator(device: str | None = None) -> Accelerator:
     keep_freed_memory()
     for name, (none, instead) in _IGNORED.items():
         if (value := os.environ.get(name, none)) != none:
-            _warn_once(f"{name}={value} is ignored: {instead}")
+            progress.warn_once(f"{name}={value} is ignored: {instead}")
     plugin = GradientAccumulationPlugin(num_steps=1)  # given as a number, it would lose to the environment's
     accelerator = Accelerator(cpu=on_cpu, mixed_precision="no", gradient_accumulation_plugin=plugin)
     if accelerator.num_processes > 1:
@@ -111,19 +110,19 @@ def _check_launch() -> None:
     numbers = {name: os.environ.get(name) for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")}
     for name, value in numbers.items():
         if value is not None and not value.isdecimal():
-            raise UsageError(f"the variable {name} is {value!r}; expected a number", hint=_LAUNCH)
+            raise UsageError(f"the environment variable {name} is {value!r}; expected a number", hint=_LAUNCH)
     asking = "LOCAL_RANK" if numbers["LOCAL_RANK"] else "WORLD_SIZE" if numbers["WORLD_SIZE"] not in (None, "0", "1") else None
     missing = [name for name in (*numbers, "MASTER_ADDR") if not os.environ.get(name)]
     if asking and missing:
-        what = f"the variable {asking} is set, but {listed(missing)} {'is' if len(missing) == 1 else 'are'} not"
+        what = f"the environment variable {asking} is set, but {listed(missing)} {'is' if len(missing) == 1 else 'are'} not"
         raise UsageError(what, hint=f"for one process, unset {asking}; {_LAUNCH}")
     # set by `accelerate launch --cpu --num_processes 2`, which still starts only one process
     if not asking and os.environ.get("ACCELERATE_USE_CPU") and numbers["MASTER_PORT"] and not _MPI & set(os.environ):
         raise UsageError("accelerate launch was asked for several processes but started only one", hint=_LAUNCH)
     if os.environ.get("MASTER_ADDR") and numbers["WORLD_SIZE"] is None:
-        _warn_once(f"MASTER_ADDR is set, but WORLD_SIZE is not: this process runs alone; {_LAUNCH}")
+        progress.warn_once(f"MASTER_ADDR is set, but WORLD_SIZE is not: this process runs alone; {_LAUNCH}")
     if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
-        what = "accelerate launch was given --use_fsdp; here each process keeps the whole model, which fits at BERT's sizes"
+        what = "accelerate launch was given --use_fsdp, which bertkit does not support: each process keeps the whole model"
         raise UsageError(what, hint="leave it out")
 
 
@@ -171,11 +170,6 @@ _IGNORED = {
     "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": ("1", "--batch-size is the whole step, --micro-batch-tokens splits it"),
     "ACCELERATE_MIXED_PRECISION": ("no", "--precision sets the precision to compute in"),
 }
-
-
-@cache
-def _warn_once(what: str) -> None:
-    progress.warn(what)
 
 
 def return_freed_memory() -> None:

@@ -12,7 +12,7 @@ from bertkit.model.directory import CONFIG_FILES, TIED, WEIGHT_FILES, read_state
 from bertkit.model.pretrained import Pretrained
 from bertkit.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
-MODEL = Kind(
+EXTENDED = Kind(
     "model",
     lambda folder: (folder / CONFIG_FILES[0]).is_file() or None,
     re.compile("|".join(map(re.escape, (*CONFIG_FILES, *WEIGHT_FILES, *TOKENIZER_FILES)))),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch.distributed import Store
 
 _POLL = 1.0  # seconds
-_OWN = 5.0  # time for a process to end by itself: if all have the same error, only one reports it
+_OWN = 5.0  # seconds for a process to end by itself, so that a shared error is reported only once
 _STORE = 10.0  # time for the others to end after the process that hosts the store
 _SIGNAL = 25.0  # torchrun kills silently 30 seconds after the signal
 # Keys: the first failure; the number of processes that failed or were ended. torchrun keeps the store when it restarts them.

@@ -66,15 +66,14 @@ class Precision(NamedTuple):
     def __str__(self) -> str:
         """A line for the user; "" if there is nothing to say."""
         if self.asked == "int8" and (self.rates is None or "int8" not in self.rates):
-            return f"--precision int8: using {self.name}; this torch lacks exact 8-bit integer products on this device"
+            return f"--precision int8: using {self.name}; this torch has no exact 8-bit matrix products on this device"
         if self.rates is None:
             return ""
         fewer, exact = ("int8", self._float) if self.asked == "int8" else ("bf16", "fp32")
         ratio = self.rates[fewer] / self.rates[exact]
         rates = f"{self.rates[fewer]:.0f} against {self.rates[exact]:.0f} GFLOP/s"
-        line = (
-            f"--precision {self.asked}: {self.name}; products in {fewer} are {ratio:.2f} times as fast as in {exact} ({rates})"
-        )
+        products = f"matrix products in {fewer} are {ratio:.2f} times as fast as in {exact} ({rates})"
+        line = f"--precision {self.asked}: {self.name}; {products}"
         return line if self.name == fewer or self.asked == "int8" else f"{line}; at least {FASTER} times is required"
 
     @property
@@ -104,7 +103,7 @@ def refuse_without_gpu(asked: str | None, device: torch.device) -> None:
         what = f"--precision {asked} needs an NVIDIA or AMD GPU; this run is on {device.type}"
         raise UsageError(what, hint="choose auto, fp32 or bf16")
     if asked in ("tf32", "bf16") and device.type == "cuda" and _of_gpu(device) != "bf16":
-        raise UsageError(f"--precision is {asked}, which this GPU lacks", hint="choose auto, fp16 or fp32")
+        raise UsageError(f"--precision is {asked}, which this GPU does not support", hint="choose auto, fp16 or fp32")
 
 
 def resolve_precision(

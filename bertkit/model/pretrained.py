@@ -7,11 +7,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from bertkit import progress
+from bertkit.config import TrainConfig
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Features
 from bertkit.manifest import sha256_once, verify
+from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
-from bertkit.model.directory import CONFIG_FILES, check_vocabulary, read_config, resolve, weights_hash
+from bertkit.model.directory import CONFIG_FILES, check_vocabulary, load_weights, read_config, resolve, weights_hash
+from bertkit.model.layerwise import reinitialize
 from bertkit.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
 _ENDINGS = (".safetensors", ".bin", ".index", "config.json", "vocab.txt", "tokenizer.json", "tokens.json")  # of its files
@@ -45,6 +51,29 @@ def open_pretrained(name: str) -> Pretrained:
     tokenizer = Tokenizer.load(folder)
     check_vocabulary(tokenizer, config)
     return Pretrained(name, folder, config, tokenizer)
+
+
+def start_from(
+    pretrained: Pretrained | None,
+    module: nn.Module,
+    architecture: BertConfig,
+    config: TrainConfig,
+    *,
+    fresh_head: bool = False,
+    resuming: bool,
+) -> None:
+    """Give a module the model's weights, and fresh ones where it has none or where config.reinit_layers asks for them.
+
+    pretrained: None for fresh weights only. fresh_head: as in `load_weights`. resuming: whether a checkpoint will replace
+    these weights.
+    """
+    initialize(module, architecture, seed=config.seed)
+    if pretrained is None:
+        return
+    fresh = load_weights(module, pretrained.folder, fresh_head=fresh_head)
+    if fresh and not resuming:
+        progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
+    reinitialize(module, architecture, config)
 
 
 def check_segments(features: Features, config: BertConfig) -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertkit.errors import ModelError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -49,7 +51,8 @@ def read_bundle(index: Path) -> Iterator[tuple[str, Tensor]]:
         if entry[_DTYPE] not in _DTYPES or _SLOTS.search(name):
             continue
         if _SLICES in entry:
-            raise ValueError(f"made of variables in parts, such as {name}")
+            what = f"the checkpoint has partitioned variables, such as {name}"
+            raise ModelError(what, where=str(index), hint="save it without a partitioner")
         start = entry.get(_OFFSET, 0)
         stored = shards[entry.get(_SHARD, 0)][start : start + entry[_SIZE]]
         if len(stored) < entry[_SIZE] or _masked_crc32c(stored) != entry[_CRC32C]:
@@ -116,7 +119,7 @@ for _ in range(16):
 
 
 def crc32c(data: NDArray[np.uint8]) -> int:
-    """The CRC-32C of at least four bytes. Except at its ends it is linear, so the parts' checksums give that of the whole."""
+    """The CRC-32C of at least four bytes. Apart from the XOR at both ends it is linear: parts are computed and combined."""
     count = 1 << (len(data) - 1 >> _PART + 1).bit_length()
     padded = np.zeros(count << _PART + 1, dtype=np.uint8)  # zeros in front change nothing
     padded[-len(data) :] = data

@@ -71,6 +71,10 @@ class Examples:
         """The place of a row, for an error message: "file:line"."""
         return f"{self.source}:{self.lines[row]}"
 
+    def places(self, rows: Sequence[int], most: int = 3) -> tuple[str, ...]:
+        """The places of the first rows, for a message; a last "..." stands for more of them."""
+        return (*map(self.where, rows[:most]), *(["..."] if len(rows) > most else []))
+
     def own_name(self, column: str) -> str:
         """The source's own name of a column, for an error message."""
         return self.own_names.get(column, column)

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, listed
 from bertkit.readers import Examples
 
 # As `_plain` spells them: "Sentence 1", "sentence_1" and "sentence1" are one name.
@@ -79,8 +79,7 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
         hint = f"the first row looks like data: if the file has no header, name its columns: --columns {asked}"
     else:
         hint = f"name the column: {option} NAME"
-    shown = ", ".join(_excerpt(known) for known in names[:12]) + (", ..." if len(names) > 12 else "")
-    raise DataError(f"no column {name!r}; columns: {shown}", where=examples.source, hint=hint)
+    raise DataError(f"no column {name!r}; columns: {listed([*map(_excerpt, names)], 12)}", where=examples.source, hint=hint)
 
 
 def similar_name(name: str, names: Sequence[str]) -> str | None:

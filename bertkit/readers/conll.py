@@ -119,7 +119,7 @@ def _sentences(content: Content, layout: _Layout, separator: str | None, column:
             error = DataError(f"the token {token!r} has no tag: its {name} is {tag!r}", where=where, hint=hint)
             if tag != "_":
                 raise error
-            untagged = untagged or error  # of a sentence without any tag it says nothing: that may be there to be predicted
+            untagged = untagged or error  # a whole sentence without tags is no error: it may be there to be predicted
         begin = begin if tokens else number
         tokens.append(token)
         tags.append(tag)

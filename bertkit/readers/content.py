@@ -22,7 +22,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, listed
 from bertkit.readers.encoding import Recoded, guess_encoding, two_byte_encoding
 from bertkit.readers.faults import Faults
 from bertkit.readers.remote import is_url, open_url, without_query
@@ -280,7 +280,7 @@ def nearest_files(path: Path) -> str | None:
     near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(str(folder / name) for name in near)}?"
-    return f"{folder} holds {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}" if names else f"{folder} is empty"
+    return f"{folder} holds {listed(names, 6)}" if names else f"{folder} is empty"
 
 
 def decode(data: bytes, source: str, *, first_line: int = 1, encoding: str | None = None) -> str:

@@ -294,7 +294,7 @@ def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:
 
 def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool) -> str:
     if not quoting and sum(field.count('"') for field in row) % 2:
-        return "a text in quotes goes on in another line: name the file .csv, for tab-separated files have no quotes"
+        return "a quoted text continues on another line, but tab-separated files have no quotes: name the file .csv"
     if len(row) == 1 and (other := next((s for s in _SEPARATORS if row[0].count(s) == width - 1), None)):
         return _separator_hint(other)
     if len(row) < width:

@@ -67,7 +67,7 @@ def parse_jsonl(
         if len(seen) * count > max(_MOST_CELLS, 20 * values):  # as a table they would fill the memory with nothing
             what = f"{count:,} rows have {len(seen):,} different keys; expected rows with the same keys"
             raise DataError(
-                what, where=f"{source}:{numbers[-1]}", hint="move the keys that differ into one object, which is ignored"
+                what, where=f"{source}:{numbers[-1]}", hint="move the keys that differ into one nested object, which is ignored"
             )
         yield Examples({name: [row.get(name) for row in objects] for name in names}, source=source, lines=numbers)
     if empty:

@@ -193,8 +193,8 @@ def _explain(error: BaseException, url: str) -> UserError:
         return _package_missing(error, url, protocol)
     if isinstance(error, ValueError) and "Protocol not known" in str(error):
         known = "s3://, gs://, abfs://, hf://, https:// and the other protocols of fsspec"
-        return UsageError(f"the protocol {protocol}:// is not known", where=url, hint=f"known are {known}")
-    if protocol.startswith("http"):  # to which every failure is a missing file, for a reason
+        return UsageError(f"the protocol {protocol}:// is not known", where=url, hint=f"known: {known}")
+    if protocol.startswith("http"):  # fsspec reports every HTTP failure as a missing file; the cause says why
         while isinstance(error, FileNotFoundError) and error.__cause__ is not None:
             error = error.__cause__
     status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)

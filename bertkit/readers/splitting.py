@@ -98,8 +98,8 @@ def why_another_share(share: float, kept: Sequence[Sequence[Hashable]], held: Se
     excess = taken.total() - share * rows.total()
     of_few = sum(taken[label] - share * count for label, count in rows.items() if share * count < 1)
     if of_few / excess < 0.5:
-        return "identical texts stay together"
-    return "each label gives at least one row" if excess > 0 else "the only row of a label is trained on"
+        return "rows with the same text stay together"
+    return "at least one row of each label is held out" if excess > 0 else "the only row of a label stays in the training data"
 
 
 def _hold_fold(labels: list[tuple], fold: Fold) -> list[bool]:
@@ -122,7 +122,7 @@ def _hold_out(sizes: list[int], labels: list[tuple], fraction: float) -> list[bo
         for name in names:
             of_label[name].append(group)
 
-    owed = 0.0  # what rounding left over, handed on so that many small classes do not add up to too many or too few
+    owed = 0.0  # the rounding error, carried to the next label so that it does not add up over many small ones
     for groups in strata.values():
         want = fraction * sum(sizes[group] for group in groups) + owed
         taken = 0

@@ -102,7 +102,7 @@ def _plan(table: PaperTable, runs: Sequence[Run], others: Sequence[Run]) -> Repo
         rows.append([step, own[0].words[0], len(own), shared, len(own) - len(left), len(left), hours, disk])
     totals = [sum(column) for column in list(zip(*rows, strict=True))[2:]]
     columns = ["step", "command", "runs", "shared", "done", "to do", "hours", "GB"]
-    told = f"{plural(len(runs), 'run')}; expected hours of one process; shared: runs that other tables of this scale use too"
+    told = f"{plural(len(runs), 'run')}; hours: expected, of one process; shared: with other tables of this scale"
     title = f"{table.title}, --scale {table.scale.name}"
     return Report(
         [Table(title, columns, [*rows, ["all", "", *totals]]), Finding("note", told), Finding("note", table.scale.note)]

@@ -114,7 +114,7 @@ class RunFolder:
             what = f"the unfinished run is from bertkit {version}, which this version cannot resume"
             raise UsageError(what, where=str(self.output.path), hint=hint)
         if values.get("drawing", 1) != self.unfinished.get("drawing", 1):
-            what = f"the unfinished run of bertkit {version} draws its sequences in a way that this version does not"
+            what = f"the unfinished run of bertkit {version} draws sequences differently from this version"
             raise UsageError(what, where=str(self.output.path), hint=hint)
         old, new = ({name: run.get(name) for name in _COMPARED} for run in (self.unfinished, values))
         if changed := changed_settings(old, new):
@@ -150,7 +150,7 @@ class RunFolder:
             started = f"the run started with {' and '.join(plural(before[name], *nouns[name]) for name in changed)}"
             dropped = " and, with dropout, which values are dropped" if "num_processes" in changed else ""
             differs = f"the rounding of sums{dropped} will differ"
-            progress.warn(f"{started}: data, their order and masks stay exactly the same; {differs}")
+            progress.warn(f"{started}: data, order and masks stay exactly the same; {differs}")
 
     def end(self, values: dict[str, Any], state: TrainState, accelerator: Accelerator, card: Callable[[], str]) -> None:
         """In the main process, write the model card and the final run.json, which marks the run as finished.

@@ -42,7 +42,7 @@ class Opened:
         held_out = {each.task.recipe.held_out_share for each in (self, *self.others)}
         if len(held_out) > 1 and (seen := [split for split in splits if split in (train_split, "validation")]):
             hint = "give other rows: --split test, or --validation FILE"
-            raise UsageError(f"the runs are folds and were trained on rows of {seen[0]}", hint=hint)
+            raise UsageError(f"the runs are folds: each row of {seen[0]} was training data of at least one of them", hint=hint)
 
 
 def open_target(
@@ -89,7 +89,7 @@ def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_p
     else:
         task = Task.restore(pretrained.config, None, overrides, where=name)
     if run is not None and run["status"] != "finished":
-        unfinished = f"{name} is not finished: this is the best model of its steps so far"
+        unfinished = f"{name} is not finished: using its best model so far"
         task = replace(task, remarks=task.remarks + Remarks(warnings=(unfinished,)))
     check_max_length(task.recipe.training.max_length, pretrained.config)
     return Opened(pretrained, task, written, run or {})

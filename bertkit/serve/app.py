@@ -60,7 +60,7 @@ class Service:
         """How much each word of a text contributes to a label."""
         _check_keys(asked, "inputs", "label", "model")
         if not model.explains:
-            raise Refusal(424, f"{model.name} cannot explain; text classification in fp32 or bf16 can", "Backend")
+            raise Refusal(424, f"{model.name} has no explanations; text classification in fp32 or bf16 has", "Backend")
         if (label := asked.get("label")) not in (None, *model.labels):
             raise Refusal(422, f"no label {label!r}; known: {', '.join(model.labels)}")
         rows, is_row = model.rows(asked.get("inputs"), self.models.values(), pairs=True)

@@ -160,7 +160,7 @@ class Batcher:
                 return_freed_memory()
 
     def _has_all_threads(self) -> bool:
-        """Whether nothing else is computed while this batch begins, nor was for some batches before.
+        """Whether this batch and the last few each began with nothing else running.
 
         Several batches count because this also happens briefly under load, and each change of threads needs other kernels.
         """

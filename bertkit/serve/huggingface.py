@@ -213,7 +213,7 @@ class Served:
         for name, value in found.items():
             if name not in self.form.parameters:
                 served = ", ".join(self.form.parameters)
-                raise UsageError(f"the parameter {name!r} is not served for {self.form.task}; expected {served}")
+                raise UsageError(f"the parameter {name!r} is not supported for {self.form.task}; expected {served}")
             fits, expected = _PARAMETERS[name]
             if not fits(value):
                 raise UsageError(f"{name} is {reprlib.repr(value)}; expected {expected}")

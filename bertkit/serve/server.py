@@ -72,7 +72,7 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
             host, port = listening.getsockname()[:2]
             url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             if is_open:
-                progress.warn(f"anyone who can reach {url} can use it: --no-auth")
+                progress.warn(f"--no-auth: anyone who can reach {url} can use it")
             progress.note(f"{url} serves {', '.join(models)}: open it in a browser; API: {url}/docs; Ctrl-C stops it")
             uvicorn.Server(config).run(sockets=[listening])
 

@@ -1,4 +1,4 @@
-"""config.json["bertkit"]: what using a trained model requires besides its labels; and substitutes for it in other folders."""
+"""config.json["bertkit"]: what a trained model needs besides its labels; derived from other settings if it is missing."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def _is_number(name: str) -> bool:
 
 def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bool) -> DataError:
     """The error for a label that is not among the labels."""
-    expected = ", ".join(labels[:12]) + (" ..." if len(labels) > 12 else "")
+    expected = listed(labels, 12)
     if by_number and re.fullmatch("-?[0-9]+", name):
         what = f"label {name} is out of range; expected 0 to {len(labels) - 1} ({expected})"
         return DataError(what, where=where, hint="labels count from 0; --labels names them in the order of their numbers")
@@ -206,7 +206,7 @@ def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bo
 
 
 def misspelt(name: str, labels: Iterable[str]) -> str | None:
-    """The label that a name may misspell, if any. Not one that differs only in case, a number, or a prefix, as opposites do."""
+    """The label that a name may misspell. Names that differ only in case, a number or a prefix (illegal) do not count."""
     spellings = {label.casefold(): label for label in labels}
     for found in difflib.get_close_matches(name.casefold(), spellings, n=1, cutoff=_MISSPELT):
         prefixed = name.casefold().endswith(found) or found.endswith(name.casefold())  # or the same
@@ -273,29 +273,27 @@ def renamed(values: Mapping[str, float], known: Sequence[str], labels: Sequence[
 def in_model_order(
     labels: tuple[str, ...], config: BertConfig, where: str = "the model", *, some: bool = False
 ) -> tuple[tuple[str, ...], str | None]:
-    """The labels, spelled as given, in the model's order; and a warning if their own order is kept because the model does not
-    name its labels. some: whether the model may have more labels, which are then kept, also with a warning. Raises ModelError
-    if the model has other labels.
+    """The labels, spelled as given, in the model's order; and a warning if the model has more, or does not name them: then they
+    keep their own order. some: whether the model may have more, which are then kept. Raises ModelError if it has others.
     """
     names = config.label_names
-    if names is not None and len(labels) <= len(names):
-        own = {label.casefold(): label for label in labels}
-        found = tuple(own.pop(name.casefold(), name) for name in names)
-        if some and not own and len(labels) < len(names):
-            return found, f"the data has {len(labels)} of the model's {len(names)} labels; the model keeps the others"
-        if 0 < len(own) < len(labels) and (some or len(labels) == len(names)):
-            what = f"the model has no label {listed([*map(repr, own.values())], 12)}; its labels are {listed(names, 12)}"
-            hint = f"correct the data; or, if a label only has another name there, its name in config.json; or {FRESH_HEAD}"
-            raise ModelError(what, where=where, hint=hint)
-    if config.num_labels != len(labels):
+    part = some and names is not None and len(labels) < len(names)
+    if len(labels) != config.num_labels and not part:
         what = f"the model has {config.num_labels} labels and the data {len(labels)}: {listed(labels, 12)}"
         raise ModelError(what, where=where, hint=FRESH_HEAD)
     if names is None:
         return labels, f"the model does not name its labels; assumed order: {', '.join(labels)}"
-    if set(names) == set(labels):
-        return names, None
-    spellings = {label.casefold(): label for label in labels}
-    if sorted(spellings) != sorted({name.casefold() for name in names}) or len(spellings) != len(labels):
+    warning = f"the data has {len(labels)} of the model's {len(names)} labels; the model keeps the others" if part else None
+    if set(labels) <= set(names):
+        return names, warning
+    known = {name.casefold() for name in names}
+    unknown = [label for label in labels if label.casefold() not in known]
+    if 0 < len(unknown) < len(labels):
+        what = f"the model has no label {listed([*map(repr, unknown)], 12)}; its labels are {listed(names, 12)}"
+        hint = f"correct the data; or, if the model only names a label differently, its config.json; or {FRESH_HEAD}"
+        raise ModelError(what, where=where, hint=hint)
+    if unknown or len({label.casefold() for label in labels}) < len(labels):
         what = f"the model's labels are {listed(names, 12)}; the data's are {listed(labels, 12)}"
-        raise ModelError(what, where=where, hint=_RENAME)
-    return tuple(spellings[name.casefold()] for name in names), None
+        raise ModelError(what, where=where, hint=FRESH_HEAD if part else _RENAME)
+    spelled = {label.casefold(): label for label in labels if label not in names}
+    return tuple(name if name in labels else spelled.pop(name.casefold(), name) for name in names), warning

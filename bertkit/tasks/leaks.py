@@ -45,5 +45,5 @@ def leaks(recipe: Recipe, training: str, splits: Mapping[str, Examples]) -> Iter
         what = f"{split}: {len(leaked)} of {plural(len(examples), 'row')} also in {training}"
         what += f", {relabelled} of them with another label" if relabelled else ""
         severity = "warning" if len(leaked) > LEAKED * len(examples) else "note"
-        places = tuple(examples.where(row) for row in sorted(row for row, _ in leaked)[:3])
+        places = examples.places(sorted(row for row, _ in leaked))
         yield Finding(severity, what, places, "scores on them are too high; remove them from one of the two")

@@ -34,13 +34,16 @@ class OutputLayout:
     keep: tuple[str, ...] | None = option(None, "input columns to copy to the output, or all", used=_USED)
     top_k: int | None = option(
         None,
-        "how many classes to write, each with its probability; for a [MASK], how many tokens (default: 5)",
+        "how many classes to write, each with its probability; for each [MASK], how many tokens (default: 5)",
         minimum=1,
         used=_USED,
     )
     probabilities: bool = option(False, "write the probability of every class", used=_USED)
     uncertain: int | None = option(
-        None, "write only this many rows, those to label next: uncertain, and unlike each other", minimum=1, used=_USED
+        None,
+        "write only this many rows, those to label next: uncertain ones that differ from each other",
+        minimum=1,
+        used=_USED,
     )
     n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1, used=_USED)
     safe_csv: bool = option(

@@ -182,13 +182,15 @@ class Recipe(ABC):
             recipe = replace(recipe, data=_absolute(recipe.data))
             return replace(recipe, eval_splits=recipe._splits_there())
         if recipe.data is not None:
-            raise UsageError("--data names a folder and --train or --validation a file; expected one of the two")
+            raise UsageError("--data names a folder and --train or --validation files: give one or the other")
         if recipe.train == "-":
-            raise UsageError("--train is -; the training data is read more than once", hint="save it to a file first")
+            raise UsageError(
+                "--train cannot be standard input (-): the training data is read more than once", hint="save it to a file first"
+            )
         validation = recipe.validation or ("10%" if recipe.train else None)
         if validation and re.fullmatch(r"[\d.]+", validation) and not Path(validation).exists():
             what = f"--validation is {validation}; expected a file, a share such as 10%, or a fold such as 1/5"
-            raise UsageError(what, hint="a share is a percentage" if recipe.train else None)
+            raise UsageError(what, hint="write a share as a percentage, such as 10%" if recipe.train else None)
         named = [split for split, file in (("validation", validation), ("test", recipe.test)) if file]
         return replace(
             recipe,
@@ -277,7 +279,7 @@ class Recipe(ABC):
         return {self.column_of(role): text for role, text in zip(self.in_order, texts, strict=False)}
 
     def column_of(self, role: str) -> str:
-        """The column of a text by its role, as rows to predict name it."""
+        """The column name of a text role in rows to predict."""
         return getattr(self, role) or role
 
     def find_columns(self, rows: Examples) -> Columns:

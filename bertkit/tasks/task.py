@@ -224,11 +224,11 @@ class Task(Presents):
         """
 
     def joined(self, others: Sequence[Self]) -> Self:
-        """This task for the mean probabilities of its model and others. Raises ModelError if their outputs differ."""
+        """This task, to decode the mean probabilities of its model and others. Raises ModelError if their outputs differ."""
         return self.pooled(others)
 
     def pooled(self, others: Sequence[Self]) -> Self:
-        """This task for rows of which each model predicted a part. Raises ModelError if their outputs differ."""
+        """This task, for rows that are divided among several models. Raises ModelError if their outputs differ."""
         for other in others:
             if other.outputs_named() != self.outputs_named():
                 raise ModelError(f"the runs have other labels: {listed(other.labels)}; expected {listed(self.labels)}")

@@ -35,7 +35,10 @@ def verify_checkpoint(folder: Path) -> Manifest:
 
 
 def verify_best(run_dir: Path, names: Iterable[str]) -> None:
-    """Raise ModelError for a damaged model in the root of a run, if that has a manifest. names: files of a checkpoint."""
+    """Raise ModelError if the model in a run's root is damaged; without a manifest, nothing is checked.
+
+    names: files of a checkpoint.
+    """
     if (manifest := Manifest.read(run_dir, BEST)) is not None:
         manifest.compare([name for name in names if name in manifest.files], BEST)
 

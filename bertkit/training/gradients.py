@@ -25,7 +25,7 @@ class SharedGradients:
         self.first = True  # whether the next backward pass is a step's first
         self.last = False  # whether it is the last
         self.sent: list[dist.Work] = []
-        ends = [0, *accumulate(master.numel() for master in reversed(masters))]  # the backward pass has the last one first
+        ends = [0, *accumulate(master.numel() for master in reversed(masters))]  # in backward order
         sums = torch.empty(ends[-1], dtype=masters[0].dtype, device=masters[0].device)
         self.sums: list[Tensor] = []
         self.buckets: list[Tensor] = []

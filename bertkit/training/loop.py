@@ -54,7 +54,7 @@ class Interrupted(Stopped):
     """The user or the scheduler asked to stop, after `step`."""
 
     def __init__(self, step: int, *, saved: bool, number: int) -> None:
-        what = "the same command (without --overwrite) resumes from there" if saved else "nothing is saved"
+        what = "the same command (without --overwrite) resumes from there" if saved else "nothing was saved"
         super().__init__(f"stopped after step {step}; {what}", number=number)
 
 
@@ -251,7 +251,7 @@ def should_stop_early(state: TrainState, config: TrainConfig, accelerator: Accel
 
 
 def any_process(here: bool, accelerator: Accelerator) -> bool:
-    """Whether something is so on any process."""
+    """Whether `here` is true on any process."""
     if accelerator.num_processes == 1:
         return here
     return bool(accelerator.reduce(torch.tensor(float(here), device=accelerator.device), "sum"))
@@ -339,9 +339,9 @@ def _resume(
         if of_best != checkpoint:
             verify_checkpoint(of_best)
         if writer is not None:
-            copy_to_root(of_best, run_dir)  # which may have an older model after a kill, or that of a later checkpoint
+            copy_to_root(of_best, run_dir)  # run_dir may have an older model after a kill, or a later checkpoint's
     elif state.best_step is not None:
-        progress.warn(f"the best model so far, of step {state.best_step}, is missing: the best is chosen among later steps")
+        progress.warn(f"the best model so far, of step {state.best_step}, is missing: the best is now chosen among later steps")
         state = TrainState(state.step, state.seconds)
     accelerator.wait_for_everyone()
     return state

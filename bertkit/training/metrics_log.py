@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit import progress
+from bertkit.errors import listed
 from bertkit.files import UNFINISHED
 
 LOG_FILE = "metrics.jsonl"
@@ -36,7 +37,7 @@ class MetricsLog:
         aside.write_text("".join(json.dumps(event) + "\n" for event in kept), encoding="utf-8")
         os.replace(aside, self.path)
         if lost := [number for number, event in enumerate(lines, start=1) if event is None]:
-            which = ", ".join(map(str, lost[:5])) + (", ..." if len(lost) > 5 else "")
+            which = listed([*map(str, lost)])
             progress.warn(f"{self.path}: {len(lost)} of {len(lines)} lines cannot be read and are dropped: {which}")
 
     def _lines(self) -> list[dict[str, Any] | None]:

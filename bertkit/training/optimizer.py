@@ -178,7 +178,7 @@ class Optimizer:
 
     @torch.no_grad()
     def average(self) -> None:
-        """Add the masters to their mean over steps, which `weights` returns from now on."""
+        """Include the masters in their mean over steps, which `weights` then returns."""
         self.averaged += 1
         if not self.averages:
             self.averages = {name: master.detach().clone() for name, master in self.masters.items()}

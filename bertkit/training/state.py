@@ -28,15 +28,14 @@ class TrainState:
     last_scores: dict[str, float | None] = dataclasses.field(default_factory=dict)
     position: list[int] | None = None
 
-    def record(self, scores: dict[str, float | None], objective: float | None) -> bool:
-        """Record an evaluation; returns whether it is the best so far, by `worth`; on a tie, the earlier is."""
+    def record(self, scores: dict[str, float | None], objective: float | None) -> None:
+        """Record an evaluation. The best is chosen by `worth`; on a tie, the earlier one."""
         self.last_scores = scores
         self.evaluations_since_best += 1
         if self.best_step is not None and worth(objective, scores) <= worth(self.best_objective, self.best_scores):
-            return False
+            return
         self.best_step, self.best_objective, self.best_scores = self.step, objective, scores
         self.evaluations_since_best = 0
-        return True
 
 
 def worth(objective: float | None, scores: Mapping[str, float | None]) -> tuple[float, float]:

@@ -38,7 +38,7 @@ class UsedVocabulary:
             for values in chain.from_iterable(blocks_of(part.input_ids.values) for part in features):
                 used[values] = True
             self.tokens = np.flatnonzero(used)
-        else:  # a row without gradient still counts in the update of the others
+        else:  # other rules update whole matrices, so rows without gradients matter too
             self.tokens = np.arange(len(self.full))
         padding = np.flatnonzero(self.tokens == embedding.padding_idx)
         narrowed = nn.Embedding.from_pretrained(

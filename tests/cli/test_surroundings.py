@@ -21,7 +21,6 @@ from trained import train
 
 from bertkit import progress
 from bertkit.cli import failures
-from bertkit.model import devices
 
 GOOD = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
 UNICODE = (
@@ -294,7 +293,7 @@ def test_several_processes_that_cannot_be(run_bertkit, place: Path, monkeypatch,
 
 def test_an_address_without_a_number_of_processes_is_said(run_bertkit, place: Path, monkeypatch) -> None:
     """As where a batch system starts several, of which each would work for itself."""
-    devices._warn_once.cache_clear()
+    progress.warn_once.cache_clear()
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     ran = run_bertkit("predict", place / "run", place / "good.csv")
     assert ran.code == 0

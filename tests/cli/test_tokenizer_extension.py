@@ -39,9 +39,8 @@ def test_the_most_frequent_words_that_are_split_follow_the_tokens_that_were_ther
     assert (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").splitlines() == [*VOCABULARY, *NEW]
     assert Tokenizer.load(tmp_path / "out").vocab == {token: number for number, token in enumerate([*VOCABULARY, *NEW])}
     assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == len(VOCABULARY) + len(NEW)
-    assert "fewer than --add 1000: no other word that the model splits occurs at least 3 times (--min-frequency)" in " ".join(
-        ran.err.split()
-    )
+    told = " ".join(ran.err.split())
+    assert "fewer than --add 1000: no other word that the tokenizer splits occurs at least 3 times (--min-frequency)" in told
     once = extend(model, "--min-frequency", "3", "--add", "2", "--overwrite")
     assert once.code == 0
     assert (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").splitlines() == [*VOCABULARY, *NEW[:2]]

@@ -243,7 +243,10 @@ def test_a_stopped_build_resumes_to_the_same_bytes(text: str, small_parts, build
     assert len(made) == len(set(made)) > 8, "no part was made twice"
 
 
-def test_a_damaged_part_of_an_unfinished_corpus_is_made_again(small_parts, build, tmp_path: Path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_a_damaged_part_of_an_unfinished_corpus_is_made_again(
+    small_parts, build, tmp_path: Path, monkeypatch, capsys, large: bool
+) -> None:
     write(tmp_path / "a.txt", made_documents(120, 1))
     build("whole", "a.txt")
     with monkeypatch.context() as patch:
@@ -253,6 +256,8 @@ def test_a_damaged_part_of_an_unfinished_corpus_is_made_again(small_parts, build
     flip(tmp_path / "again" / "building" / "00000-00001" / "counts.json")
     flip(tmp_path / "again" / "building" / "00000-00000" / "input_ids.npy")
     capsys.readouterr()
+    if large:
+        monkeypatch.setattr("bertkit.manifest.LARGE", 0)  # bytes
     build("again", "a.txt")
     assert capsys.readouterr().err.count("rebuilding a part") == 2
     assert content(tmp_path / "again") == content(tmp_path / "whole")

@@ -54,7 +54,7 @@ def test_no_model_of_transformers_is_imported() -> None:
 
 
 def test_activations_are_those_that_the_config_permits() -> None:
-    assert set(ACTIVATIONS) == set(bert_config.ACTIVATIONS)
+    assert set(ACTIVATIONS) == set(bert_config.ACTIVATION_NAMES)
     x = torch.linspace(-6, 6, 1001, dtype=torch.float64)
     for name, activation in ACTIVATIONS.items():
         torch.testing.assert_close(activation(x), ACT2FN[name](x), rtol=1e-12, atol=1e-14)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from bertkit import progress
 from bertkit.errors import UsageError
-from bertkit.model import devices as module_of_warnings
 from bertkit.model import precision as module
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
@@ -119,7 +119,7 @@ def test_auto_on_a_gpu(capability: tuple[int, int], bf16: bool, name: str, monke
     assert resolve_precision("auto", SMALL, gpu, training=True) == Precision(name)
     for asked in ("tf32", "bf16", "fp16", "fp32"):
         if asked in ("tf32", "bf16") and not bf16:
-            with pytest.raises(UsageError, match="which this GPU lacks"):
+            with pytest.raises(UsageError, match="which this GPU does not support"):
                 resolve_precision(asked, SMALL, gpu, training=True)
         else:
             assert resolve_precision(asked, SMALL, gpu, training=True) == Precision(asked)
@@ -288,7 +288,7 @@ def test_a_run_records_what_it_chose_and_resumes_in_it(rates, make_model_dir, tm
 def test_accumulation_and_precision_of_the_environment_are_ignored_and_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module_of_warnings._warn_once.cache_clear()
+    progress.warn_once.cache_clear()
     start_accelerator("cpu")
     assert "ignored" not in capsys.readouterr().err
     names = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4", "ACCELERATE_MIXED_PRECISION": "bf16"}

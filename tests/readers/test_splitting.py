@@ -264,10 +264,10 @@ def test_a_fold_is_held_out_on_the_command_line(run_bertkit, tmp_path, tiny_mode
 @pytest.mark.parametrize(
     ("examples", "share", "why"),
     [
-        (of_sizes({f"k{n}": 5 for n in range(150)}), 0.1, "each label gives at least one row"),
-        (of_sizes({f"k{n}": 7 for n in range(150)}), 0.1, "each label gives at least one row"),
-        (of_sizes({f"k{n}": 1 for n in range(90)} | {"many": 10}), 0.2, "the only row of a label is trained on"),
-        (make(["thanks"] * 80 + [f"text {n}" for n in range(20)], ["a"] * 100), 0.5, "identical texts stay together"),
+        (of_sizes({f"k{n}": 5 for n in range(150)}), 0.1, "at least one row of each label is held out"),
+        (of_sizes({f"k{n}": 7 for n in range(150)}), 0.1, "at least one row of each label is held out"),
+        (of_sizes({f"k{n}": 1 for n in range(90)} | {"many": 10}), 0.2, "the only row of a label stays in the training data"),
+        (make(["thanks"] * 80 + [f"text {n}" for n in range(20)], ["a"] * 100), 0.5, "rows with the same text stay together"),
     ],
 )
 def test_why_another_share_is_held_out(examples: Examples, share: float, why: str) -> None:

@@ -287,7 +287,7 @@ def test_a_run_says_whether_it_beats_them(run_bertkit, model: Path, tmp_path: Pa
     assert ("worse than these baselines" in told) == (learning_rate == 0)
     assert ("not clearly better than these baselines: bag of words, linear probe" in told) == (learning_rate > 0)
     assert ("try a higher --num-epochs" in told) == (learning_rate == 0), "1.0 cannot be beaten"
-    assert ("predicts the same for every row" in told) == (learning_rate == 0)
+    assert ("makes the same prediction for every row" in told) == (learning_rate == 0)
     steps = run["best"]["step"], run["total_steps"]
     assert told.count(f"step {steps[1]}: validation/accuracy") == 1, "each evaluation is told"
     none = run_bertkit("finetune", "text-classification", *data, *common, "-o", "none", "--no-baselines")
@@ -326,5 +326,8 @@ def test_check_of_a_run_probes_the_model_that_it_began_with(
     base.rename(tmp_path / "gone")
     ran = run_bertkit("check", "run")
     assert (ran.code, probed) == (0, [base, tmp_path / "run"]), ran.err
-    assert "using the run's own weights, which were trained on these rows: " in ran.err
+    assert (
+        "using the run's own weights, which have already learned from these rows, because its base model does not open: "
+        in ran.err
+    )
     assert run_bertkit("check", "run", "-m", "base").code == 5

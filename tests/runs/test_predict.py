@@ -182,7 +182,7 @@ def test_rows_that_changed_since_the_training_are_reported(tiny_model_dir: Path,
     def warned(**options: Any) -> bool:
         capsys.readouterr()
         scores_of(run, **options)
-        return f"warning: validation: {run} read other rows of {table}" in capsys.readouterr().err
+        return f"warning: validation: {run} used other rows of {table}" in capsys.readouterr().err
 
     assert [warned(), warned(truncate="tail"), warned(max_length=8)] == [False] * 3
     with table.open("a", encoding="utf-8") as file:

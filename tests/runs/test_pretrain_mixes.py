@@ -309,7 +309,7 @@ def test_another_corpus_is_taken_on_purpose_alone(
     build_corpus([str(corpora / "desk.txt")], tmp_path / "tokenizer", tmp_path / "other", CorpusConfig())
     refused("general", "--continue-with", tmp_path / "other", says=("different tokenizer", str(corpora / "general")))
     stopped(lambda: pretrain("run", "general", "--continue-with", corpora / "own"), 7)
-    refused("general", says=(f"from step 6 on the run reads {corpora / 'own'}", "with --continue-with"))
+    refused("general", says=(f"since step 6 the run has been reading {corpora / 'own'}", "with the same --continue-with"))
     refused("general", "--seed", 3, "--continue-with", corpora / "own", says=("seed was 42, is 3",))
     assert pretrain("run", "general", "--continue-with", corpora / "own").code == 0
 
@@ -328,4 +328,4 @@ def test_a_checkpoint_of_another_run_goes_on_with_another_corpus(
     assert [event["step"] for event in log_of(tmp_path / "second") if "validation/own/mlm_loss" in event] == [12]
     ran = pretrain("third", "general", "--keep-checkpoints", "all", "--resume", tmp_path / "first/checkpoint-12", *mix)
     assert (ran.code, (tmp_path / "third").exists()) == (2, False)
-    assert "all 12 steps are done, and none is left for --continue-with" in " ".join(ran.err.split())
+    assert "all 12 steps are done: none is left for --continue-with" in " ".join(ran.err.split())

@@ -96,7 +96,7 @@ def test_a_signal_in_a_seeds_last_step_stops_before_the_next(train, whole: Path,
     last = read_json(whole / "seed-1" / "run.json")["total_steps"] - 1
     stop(lambda: train(cut), seed=1, step=last)
     assert [path.name for path in cut.iterdir() if path.is_dir()] == ["seed-1"]
-    with pytest.warns(match="seed-1 is not finished: this is the best model of its steps so far"):
+    with pytest.warns(match="seed-1 is not finished: using its best model so far"):
         bertkit.load(cut / "seed-1")
     train(cut)
     assert [weights(cut / f"seed-{seed}") for seed in (1, 2, 3)] == [weights(whole / f"seed-{seed}") for seed in (1, 2, 3)]

@@ -437,9 +437,10 @@ def test_the_trial_of_a_killed_process_is_tried_again(place: Path, start, tune) 
     assert ran.code == 0, ran.err
     assert (states(), "lost" in ran.err) == (["finished"] * 6, False)
     assert len({json.dumps(trial["settings"]) for trial in trials()}) == 6
-    assert ("trial 0 (1 of this process)" in ran.err, "resuming from out/trial-0/checkpoint-" in ran.err) == (True, True), (
-        ran.err
-    )
+    assert ("trial 0 (number 1 of this process)" in ran.err, "resuming from out/trial-0/checkpoint-" in ran.err) == (
+        True,
+        True,
+    ), ran.err
     resumed, others = ran.err.split("trial 1 (", 1)
     assert ("fresh weights" in resumed, "fresh weights" in others) == (False, True)
     assert [len(trial["evaluations"]) for trial in trials()] == [4] * 6
@@ -458,7 +459,7 @@ def test_a_trial_that_always_kills_its_process_is_given_up(tmp_path: Path) -> No
 def test_a_trial_that_was_killed_after_its_end_is_not_trained_again(tmp_path: Path) -> None:
     def trained(evaluated: Callable[[float], None]) -> dict[str, Any]:
         evaluated(0.5)
-        parts = {part: {} for part in ("recipe", "training", "model", "data")}
+        parts = {"recipe": {"family": "text-classification"}, "training": {}, "model": {}, "data": {}}
         write_run_file(tmp_path / "trial-0", {"status": "finished", "best": {"scores": {"accuracy": 0.5}}, **parts})
         raise KeyboardInterrupt
 
@@ -547,7 +548,7 @@ def test_a_pruned_trial_ends_early(place: Path, tune, prune: bool) -> None:
 @pytest.mark.e2e
 def test_no_trial_begins_that_would_end_after_the_budget(tune) -> None:
     ran = tune(*SIX, "--budget", "0.01s")  # one trial is always begun
-    assert "--budget: no more trials begin here; 1 of 6 trials have begun" in ran.err
+    assert "--budget: this process starts no more trials, as the next may end too late; 1 of 6 trials started" in ran.err
     assert (ran.code, states()) == (0, ["finished"]), ran.err
     rest = tune(*SIX)
     assert (rest.code, "--budget" in rest.err, len(states())) == (0, False, 6)

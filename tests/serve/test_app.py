@@ -168,7 +168,7 @@ def test_explanations(client: TestClient, folders: dict[str, Path]) -> None:
         client.post("/explain", json={"inputs": "a", "label": "other"}), 422
     )
     refused(client.post("/explain", json={"inputs": "a", "label": 3}), 422)
-    assert "tags cannot explain" in refused(client.post("/explain", json={"inputs": "a", "model": "tags"}), 424)
+    assert "tags has no explanations" in refused(client.post("/explain", json={"inputs": "a", "model": "tags"}), 424)
 
 
 # --- what a server says of itself --------------------------------------------------------------------------------------

@@ -189,7 +189,8 @@ def test_other_machines(run_bertkit, folder: Path, monkeypatch: pytest.MonkeyPat
     ran = run_bertkit("serve", folder, "--host", "0.0.0.0", "--port", 0, "--device", "cpu", *options.split())
     assert ran.code == 0
     assert (
-        re.search(r"^warning: anyone who can reach http://0\.0\.0\.0:\d+ can use it", ran.err, re.MULTILINE) is not None
+        re.search(r"^warning: --no-auth: anyone who can reach http://0\.0\.0\.0:\d+ can use it", ran.err, re.MULTILINE)
+        is not None
     ) == warned
     assert "secret" not in ran.err
 

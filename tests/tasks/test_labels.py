@@ -12,13 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
 from bertkit.tasks import Prediction, Task
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.class_loss import class_weights
-from bertkit.tasks.labels import class_name, derive_labels, is_missing, label_ids, label_name, scores_of, unknown_label
+from bertkit.tasks.labels import (
+    FRESH_HEAD,
+    class_name,
+    derive_labels,
+    in_model_order,
+    is_missing,
+    label_ids,
+    label_name,
+    scores_of,
+    unknown_label,
+)
 
 NAN = float("nan")
 CLASSIFIER = "BertForSequenceClassification"
@@ -282,6 +292,51 @@ def test_all_bad_cells_of_regression_are_counted() -> None:
     assert error.value.where == "data.csv:3"
     assert "5 of 7 rows" in error.value.what
     assert "'x' (line 3), None (line 4), 'y' (line 5), and 2 more" in error.value.what
+
+
+def named(*names: str) -> BertConfig:
+    return BertConfig(vocab_size=8, id2label=dict(enumerate(names)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "model", "some", "expected"),
+    [
+        (("B", "a"), ("a", "B"), False, ("a", "B")),
+        (("b", "A"), ("a", "B"), False, ("A", "b")),  # spelled as given
+        (("b",), ("a", "B", "c"), True, ("a", "b", "c")),
+        (("a",), ("a", "A"), True, ("a", "A")),  # names of a model that differ only in case
+        (("A",), ("a", "A"), True, ("a", "A")),
+        (("a", "A"), ("a", "A", "b"), True, ("a", "A", "b")),
+    ],
+)
+def test_the_order_is_the_models(
+    labels: tuple[str, ...], model: tuple[str, ...], some: bool, expected: tuple[str, ...]
+) -> None:
+    found, warning = in_model_order(labels, named(*model), some=some)
+    assert found == expected
+    assert (warning is not None) == (len(labels) < len(model))
+
+
+@pytest.mark.parametrize(
+    ("labels", "model", "some", "says", "hint"),
+    [
+        (("a", "b"), ("a", "b", "c"), False, "the model has 3 labels and the data 2: a, b", "fresh-head"),
+        (("a", "b", "c"), ("a", "b"), True, "the model has 2 labels and the data 3: a, b, c", "fresh-head"),
+        (("a", "x"), ("a", "b"), False, "the model has no label 'x'; its labels are a, b", "correct the data"),
+        (("a", "x"), ("a", "b", "c"), True, "the model has no label 'x'; its labels are a, b, c", "correct the data"),
+        (("x", "y"), ("a", "b"), False, "the model's labels are a, b; the data's are x, y", "id2label"),
+        (("x", "y"), ("a", "b", "c"), True, "the model's labels are a, b, c; the data's are x, y", FRESH_HEAD),
+        (("a", "A"), ("A", "b"), False, "the model's labels are A, b; the data's are a, A", "id2label"),
+    ],
+)
+def test_other_labels_than_the_models(
+    labels: tuple[str, ...], model: tuple[str, ...], some: bool, says: str, hint: str
+) -> None:
+    with pytest.raises(ModelError) as error:
+        in_model_order(labels, named(*model), some=some)
+    assert error.value.what == says
+    assert hint in (error.value.hint or "")
+    assert hint != FRESH_HEAD or error.value.hint == FRESH_HEAD
 
 
 def test_a_model_without_names_asks_for_them() -> None:

@@ -29,7 +29,7 @@ from bertkit.tasks import Prediction, TextClassification, TextClassificationTask
 from bertkit.tasks.class_report import describe_classes
 from bertkit.tasks.task import Task
 from bertkit.tasks.text_classification.label_sets import find_separator, split_sets
-from bertkit.tasks.text_classification.targets import AnyOf, best_threshold
+from bertkit.tasks.text_classification.targets import AnyOf, best_f1_threshold
 
 TEXTS = ("good movie", "bad film", "great story", "poor plot", "good book", "bad story", "printer", "old phone")
 NAMES = (("film", "praise"), ("film",), ("praise",), (), ("praise",), (), ("device",), ("device", "old"))
@@ -231,14 +231,14 @@ def test_the_best_threshold_by_trying_all(seed: int) -> None:
 
     tried = np.linspace(0, 1.1, 400)
     best = max(map(f1, tried))
-    found = best_threshold(probabilities, gold)
+    found = best_f1_threshold(probabilities, gold)
     assert f1(found) == pytest.approx(best)
     nearest = min(abs(threshold - 0.5) for threshold in tried if f1(threshold) > best - 1e-9)
     assert abs(found - 0.5) <= nearest + 0.06, "of several the nearest to one half"
 
 
 def test_a_label_that_never_occurs_keeps_one_half() -> None:
-    assert best_threshold(np.array([0.2, 0.9]), np.array([0, 0])) == 0.5
+    assert best_f1_threshold(np.array([0.2, 0.9]), np.array([0, 0])) == 0.5
 
 
 def logits_of(probabilities: list[list[float]]) -> np.ndarray:

@@ -325,7 +325,7 @@ def test_tags_from_elsewhere_name_their_column_of_conllu(run_bertkit, tiny_model
     write(tmp_path / "new.conllu", CONLLU)
     train(run_bertkit, tiny_model_dir, "x.conll")
     ran = run_bertkit("predict", "run", "new.conllu", "--output", "out.conllu")
-    assert (ran.code, "no column of CoNLL-U" in ran.err, "--column" in ran.err) == (2, True, True)
+    assert (ran.code, "do not come from a column of CoNLL-U" in ran.err, "--column" in ran.err) == (2, True, True)
     assert not (tmp_path / "out.conllu").exists()
     assert run_bertkit("predict", "run", "new.conllu", "--output", "out.conllu", "--column", "misc").code == 0
     first = (tmp_path / "out.conllu").read_text(encoding="utf-8").split("\n")[3].split("\t")

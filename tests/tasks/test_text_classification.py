@@ -141,10 +141,10 @@ def test_a_held_out_share_is_reported_where_it_is_not_what_was_asked_for(run_ber
     assert "held out: " not in found.replace("held out: no row has the label A;", "")
     assert "'A', 'a'" in found  # which differ only in case
     found = said([*plain, *["thanks,auto"] * 60, *["bye,auto"] * 60, *["buy now,spam"] * 30])
-    assert "held out: 28% of the rows instead of 10%, because identical texts stay together" in found
+    assert "held out: 28% of the rows instead of 10%, because rows with the same text stay together" in found
     assert "held out: no row has the label spam; the scores do not cover it" in found
     found = said([f"text {at},kind{at % 15}" for at in range(105)])
-    assert "held out: 14% of the rows instead of 10%, because each label gives at least one row" in found
+    assert "held out: 14% of the rows instead of 10%, because at least one row of each label is held out" in found
 
 
 def test_evaluated_texts_that_are_trained_on_are_reported(run_bertkit, tiny_model_dir, tmp_path: Path) -> None:

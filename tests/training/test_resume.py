@@ -392,5 +392,5 @@ def test_resuming_with_other_processes_or_threads_says_what_stays_exact(
     path.write_text(json.dumps(before | {"status": "running", name: 64}), encoding="utf-8")
     ran = run_bertkit(*command.split())
     assert ran.code == 0
-    what = f"the run started with 64 {said}: data, their order and masks stay exactly the same; the rounding of sums"
+    what = f"the run started with 64 {said}: data, order and masks stay exactly the same; the rounding of sums"
     assert what in " ".join(ran.err.split())

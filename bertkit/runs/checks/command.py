@@ -50,7 +50,8 @@ def check_labelled(
     except (MachineError, ModelError) as error:
         if not of_run:
             raise
-        progress.warn(f"using the run's own weights, which were trained on these rows: {error}")
+        what = "using the run's own weights, which have already learned from these rows"
+        progress.warn(f"{what}, because its base model does not open: {error}")
         model, pretrained = target, open_pretrained(target)
     checked = check_data(opened, splits, pretrained)
     report = checked.report(target)

@@ -21,7 +21,7 @@ from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
 from bertkit.report import SEVERITIES, Finding, Report, Table
-from bertkit.runs.checks.texts import at_rows, check_texts, check_tokens, duplicates, without_text
+from bertkit.runs.checks.texts import check_texts, check_tokens, duplicates, without_text
 from bertkit.tasks import TextClassification
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.defaults import choose_settings
@@ -276,7 +276,7 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
     name, most = known.most_common(1)[0]
     if most > 0.9 * known.total() and len(known) > 1:
         share = f"{most / known.total():.1%} of labels are {quoted(name)}"
-        yield Finding("note", f"{training}: {share}: accuracy says little; watch F1 of the others")
+        yield Finding("note", f"{training}: {share}: accuracy says little; look at the F1 of the other labels")
 
 
 def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
@@ -287,7 +287,7 @@ def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[F
     rows = [row for row, value in enumerate(values) if isinstance(value, (int, str)) and str(value) == "-1"]
     if 0 < len(rows) < len(values):
         what = f"{split}: {plural(len(rows), 'row')} with the label -1, which means unlabelled"
-        yield at_rows("warning", what, rows, examples, "if it is a class, name all classes: --labels=-1,0,1")
+        yield Finding("warning", what, examples.places(rows), "if it is a class, name all classes: --labels=-1,0,1")
 
 
 def _statistics(numbers: Sequence[str]) -> dict[str, float]:

@@ -41,9 +41,9 @@ def without_text(recipe: Recipe, split: str, examples: Examples, refusals: Seque
     yield from (refusal for refusal in refusals if refusal is not reason)
     if reason is not None:
         severity = "error" if reason.severity == "error" else "warning"
-        yield at_rows(severity, what + reason.what.removeprefix(split), empty, examples, reason.hint)
+        yield Finding(severity, what + reason.what.removeprefix(split), examples.places(empty), reason.hint)
     elif empty:
-        yield at_rows("warning", what, empty, examples, "fix or remove them")
+        yield Finding("warning", what, examples.places(empty), "fix or remove them")
 
 
 def check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
@@ -51,7 +51,7 @@ def check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Find
         rows = [row for row, texts in enumerate(recipe.texts_of(examples)) if any(pattern.search(text) for text in texts)]
         if rows:
             severity = "note" if "HTML" in name else "warning"
-            yield at_rows(severity, f"{split}: {plural(len(rows), 'row')} with {name}", rows, examples, "clean the text")
+            yield Finding(severity, f"{split}: {plural(len(rows), 'row')} with {name}", examples.places(rows), "clean the text")
     if not re.search(r"\.(tsv|tab)(\.\w+)?$", examples.source):
         return
     quoted, doubled = [], 0  # tables with quotes double those of a text
@@ -61,9 +61,8 @@ def check_texts(recipe: Recipe, split: str, examples: Examples) -> Iterator[Find
             doubled += any('""' in text[1:-1] for text in in_quotes)
     if doubled > 1 or len(quoted) > len(examples) / 2:
         what = f"{split}: {plural(len(quoted), 'row')} with a text in quotes, which are read as part of it"
-        yield at_rows(
-            "warning", what, quoted, examples, "tab-separated files have no quotes: remove them, or name the file .csv"
-        )
+        hint = "tab-separated files have no quotes: remove them, or name the file .csv"
+        yield Finding("warning", what, examples.places(quoted), hint)
 
 
 def duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
@@ -80,10 +79,10 @@ def duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Findi
     if contradictions:
         one = "number" if recipe.predicts_numbers else "label"
         what = f"{split}: {plural(len(contradictions), 'text')} with different {one}s"
-        yield at_rows("warning", what, [*chain.from_iterable(contradictions)], examples, f"choose one {one} for each")
+        yield Finding("warning", what, examples.places([*chain.from_iterable(contradictions)]), f"choose one {one} for each")
     if repeats:
         what = f"{split}: {plural(sum(len(rows) - 1 for rows in repeats), 'duplicate row')}"
-        yield at_rows("note", what, [*chain.from_iterable(repeats)], examples, "remove duplicates that are not intended")
+        yield Finding("note", what, examples.places([*chain.from_iterable(repeats)]), "remove duplicates that are not intended")
 
 
 def check_tokens(
@@ -113,7 +112,7 @@ def check_tokens(
         findings.append(Finding("warning" if much else "note", f"{split}: {share:.2%} of the tokens are [UNK]", hint=hint))
         if whole:
             what = f"{split}: {plural(len(whole), 'row')} with nothing but [UNK]"
-            findings.append(at_rows("warning", what, whole, examples, None))
+            findings.append(Finding("warning", what, examples.places(whole)))
     return lengths, findings
 
 
@@ -136,7 +135,3 @@ def _all_unknown(features: Any, feature: int, unknown: Any) -> bool:
     first = features.offsets[feature]
     start, end = features.input_ids.offsets[first : first + 2]
     return end - start > 2 and bool(unknown[start + 1 : end - 1].all())
-
-
-def at_rows(severity: str, what: str, rows: Sequence[int], examples: Examples, hint: str | None) -> Finding:
-    return Finding(severity, what, tuple(examples.where(row) for row in rows[:3]), hint)

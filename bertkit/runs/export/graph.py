@@ -155,7 +155,7 @@ def largest_difference(graph: Graph) -> float:
                 what = f"the graph's {name} differ by {difference:.2g} for {count} sequences of {size} tokens"
                 raise ModelError(
                     f"{what}; expected at most {TOLERANCE:g}",
-                    hint="nothing was written; are all weights numbers? if so, please report this",
+                    hint="nothing was written; if no weight of the model is NaN, please report this",
                 )
     return worst
 

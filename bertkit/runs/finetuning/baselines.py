@@ -29,7 +29,7 @@ from bertkit.tasks.task import Task
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-MOST_ROWS, MOST_COMPARED = 20_000, 2000  # to fit to, and to score: more would take more than seconds, and tell little more
+MOST_ROWS, MOST_COMPARED = 20_000, 2000  # rows to fit to, and to score: more would be slower, and say little more
 MOST_OPERATIONS = 1e13  # for the linear probe's forward passes, a minute on a CPU; beyond this, it is fitted to fewer rows
 FEWEST_ROWS = 200
 RESAMPLES = 300
@@ -59,9 +59,10 @@ class Baselines:
 
     def report(self) -> Report:
         """A table of the scores to beat."""
-        first = next(iter(next(iter(self.scores().values()))))
+        scores = self.scores()
+        first = next(iter(next(iter(scores.values()))))
         title = f"to beat: {first} on {plural(len(self.examples), 'row')} of {self.split}"
-        rows = [[name, score, self.fitted_to[name]] for name, score in self.first_scores().items()]
+        rows = [[name, of[first], self.fitted_to[name]] for name, of in scores.items()]
         return Report([Table(title, ["baseline", first, "training rows"], rows)])
 
     def compare(self, predictions: Sequence[Prediction]) -> Report:
@@ -166,10 +167,7 @@ def frozen_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, ac
         outputs, _ = predict(module, features, training.micro_batch_tokens, accelerator, bar=bar)
     if task.by_word:
         return np.concatenate(outputs["vectors"])
-    found = np.stack([rows[0] for rows in outputs["vectors"]])
-    sums = np.zeros((len(examples), found.shape[1]), dtype=np.float32)
-    np.add.at(sums, features.examples, found)
-    return sums / np.bincount(features.examples, minlength=len(examples))[:, None]
+    return features.mean_by_example(np.stack([rows[0] for rows in outputs["vectors"]]), len(examples))
 
 
 def _some(examples: Examples, most: int) -> Examples:

@@ -165,7 +165,7 @@ def _refuse_changed_inputs(series: Series, runs: Mapping[int, Mapping[str, Any]]
 
 
 def describe_runs(series: Series, runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """The best scores of each run, summarized; and the runs that predict the same for every row."""
+    """The best scores of each run, summarized; and the runs that make the same prediction for every row."""
     scores = {number: run["best"]["scores"] for number, run in runs.items()}
     names = dict.fromkeys(name for best in scores.values() for name in best if not name.endswith(CONSTANT))
     return {
@@ -205,7 +205,7 @@ def report_series(series: Series, summary: Mapping[str, Any], folder: Path, publ
         parts.append(Table(f"baselines to beat: {first}", ["predictions", "mean"], compared))
     if constant := summary["constant"]:
         which = ", ".join(map(str, constant))
-        predict = "predicts" if len(constant) == 1 else "predict"
-        what = f"{len(constant)} of {plural(count, 'run')} {predict} the same for every row: {series.noun} {which}"
+        make = "makes" if len(constant) == 1 else "make"
+        what = f"{len(constant)} of {plural(count, 'run')} {make} the same prediction for every row: {series.noun} {which}"
         parts.append(Finding("warning", what))
     return Report(parts, summary)

@@ -16,12 +16,11 @@ from bertkit.config import TrainConfig
 from bertkit.errors import UserError, plural
 from bertkit.metrics.classification import METRICS
 from bertkit.model.batch import Batch
-from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
-from bertkit.model.directory import load_weights, read_config, read_state_dict, save_model
-from bertkit.model.layerwise import freeze, reinitialize
+from bertkit.model.directory import read_config, read_state_dict, save_model
+from bertkit.model.layerwise import freeze
 from bertkit.model.precision import Precision, matrix_rate, resolve_precision
-from bertkit.model.pretrained import Pretrained
+from bertkit.model.pretrained import Pretrained, start_from
 from bertkit.readers import Examples, Remarks
 from bertkit.report import show
 from bertkit.runs.directory import RunFolder, scores_table
@@ -87,7 +86,8 @@ def prepare_training(
     whether the weights of a checkpoint will replace the model's.
     """
     config, model_config = task.recipe.training, task.configure(pretrained.config)
-    module = _build(task, model_config, pretrained, resuming=resuming)
+    module = task.build(model_config)
+    start_from(pretrained, module, model_config, config, fresh_head=task.fresh_head, resuming=resuming)
     num_parameters = sum(p.numel() for p in module.parameters())
     vocabulary = UsedVocabulary([split.features for split in splits.values()], module, config)
     held_out = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
@@ -213,18 +213,6 @@ def train_into(
     return values
 
 
-def _build(task: Task, model_config: BertConfig, pretrained: Pretrained, *, resuming: bool) -> nn.Module:
-    """The module with the model's weights, and fresh ones where the model has none or they are reinitialized."""
-    config = task.recipe.training
-    module = task.build(model_config)
-    initialize(module, model_config, seed=config.seed)
-    fresh = load_weights(module, pretrained.folder, fresh_head=task.fresh_head)
-    if fresh and not resuming:
-        progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
-    reinitialize(module, model_config, config)
-    return module
-
-
 class _Evaluations:
     """Scores a module during training. tuned: the task with the last evaluation's thresholds. best: the best scores so far."""
 
@@ -263,9 +251,9 @@ def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]], co
     for name in state.best_scores:
         if name.endswith(CONSTANT):
             split = name.removesuffix(f"/{CONSTANT}")
-            progress.warn(f"{split}: the model predicts the same for every row; train longer, or with a higher --learning-rate")
+            progress.warn(f"{split}: the model makes the same prediction for every row; train longer, or raise --learning-rate")
     loss = next((name for name in state.last_scores if name.endswith("/loss")), None)
     losses = [event[loss] for event in events if loss is not None and loss in event]
     if state.best_step == state.step and len(losses) > 1 and losses[-1] == min(losses):
-        improving = "still improving: the last evaluation is the best, and its loss the lowest"
+        improving = "still improving: the last evaluation has the best score and the lowest loss"
         progress.note(f"{improving}; {config.longer} may help")

@@ -89,7 +89,7 @@ class Destination:
         if path is None or not unfinished(path)[0].exists():
             return None
         if STDIN in self.files:
-            what = "standard input cannot be read again, and the predictions there are not finished"
+            what = "the predictions there are not finished, and standard input cannot be read again"
             if unfinished(path)[1].exists():
                 raise UsageError(what, where=str(unfinished(path)[0]), hint="add --overwrite, which starts over")
             progress.note(f"{what} ({unfinished(path)[0]}): starting over")
@@ -229,7 +229,7 @@ def _paths_in(folder: Path, sources: Sequence[str], form: OutputFormat) -> dict[
         name = Path(plain_name(source_name(source))).stem + form.suffix + (COMPRESSED if form.compressed else "")
         path = paths[source] = folder / name
         if (other := taken.setdefault(path, source)) != source or sources.count(source) > 1:
-            raise UsageError(f"{other} and {source} would both be written to {path}", hint="predict them into two folders")
+            raise UsageError(f"{other} and {source} would both be written to {path}", hint="write them to two folders")
         with suppress(OSError):
             if path.resolve() == path_of(source).resolve():
                 raise UsageError(f"the output {path} is the input file", hint="choose another --output-dir")

@@ -282,7 +282,7 @@ def refuse_task_options(overrides: Mapping[str, Any]) -> None:
 
 
 def settings_of(training: Mapping[str, Any], overrides: Mapping[str, Any]) -> PretrainConfig:
-    """A run's settings with those of a command in their place."""
+    """A run's settings, overridden by a command's."""
     return PretrainConfig.of({**training, **({"phases": None} if "max_length" in overrides else {}), **overrides})
 
 

@@ -136,10 +136,10 @@ class Progress(NamedTuple):
         for key in changed:
             name, pair = key.partition(".")[2] or key, (before.get(key), now.get(key))
             is_long = any(isinstance(value, (list, dict)) for value in pair)
-            # an option that the recipe took stands in both
+            # an option of the recipe is recorded twice: it is listed once
             told.setdefault(name, f"another {name}" if is_long else "{} was {!r}, is {!r}".format(name, *pair))
         if told:
-            what = f"the predictions there were started with other settings: {listed([*told.values()], 4, '; ')}"
+            what = f"the predictions there were made with other settings: {listed([*told.values()], 4, '; ')}"
             raise UsageError(what, where=where, hint=START_OVER)
 
 

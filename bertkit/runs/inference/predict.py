@@ -84,7 +84,7 @@ def predict_to(
 
 
 def _as_before(how: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The way an unfinished command computes, as options, unless the user sets others, which are refused later."""
+    """The precision and micro-batch size of an unfinished command, where the user sets none; others are refused later."""
     if how:
         torch.set_num_threads(how["threads"])
     return {name: how[name] for name in ("precision", "micro_batch_tokens") if name in how and name not in options}
@@ -148,7 +148,7 @@ class _Command:
 
     @property
     def writes(self) -> bool:
-        """Whether this process writes: for a single file, only the main process does, which alone prints."""
+        """Whether this process writes: for a single file, only the main process does, the only one that prints."""
         return len(self.to.files) > 1 or not progress.console.quiet
 
     def run(self, state: Progress) -> None:

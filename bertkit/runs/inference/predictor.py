@@ -104,7 +104,7 @@ class Predictor:
         return cls(open_pretrained(name), OneProcess.on(device), precision)._ready()
 
     def _ready(self) -> Self:
-        """This predictor, with its weights read into memory, for Python code; otherwise the first use reads them."""
+        """Read the weights now rather than at the first use; returns the predictor."""
         self.warns = True
         keep_freed_memory(of_library=True)
         assert self._modules

@@ -104,9 +104,9 @@ def _warn_if_seen(target: Opened, task: Task, name: str, examples: Examples) -> 
     rows, model = hash_of_rows(task.recipe, examples), target.pretrained.folder
     recorded = {each.get("rows_sha256") for each in data.values() if each.get("source") == examples.source}
     if rows == data.get(task.recipe.train_split, {}).get("rows_sha256"):
-        progress.warn(f"{name}: {model} was trained on these rows; their scores do not show how it does on new ones")
+        progress.warn(f"{name}: {model} was trained on these rows; the scores do not show how well it does on new ones")
     elif recorded and not recorded & {rows, None} and name != SET_ASIDE:  # which is never trained on
-        progress.warn(f"{name}: {model} read other rows of {examples.source}, and may have been trained on some of these")
+        progress.warn(f"{name}: {model} used other rows of {examples.source}, and may have been trained on some of these")
 
 
 def score_intervals(scored: Scored) -> dict[str, list[float] | None]:

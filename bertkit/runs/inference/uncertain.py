@@ -63,7 +63,7 @@ class Chooser:
 
 
 def least_certain(certainty: Sequence[float], count: int) -> list[int]:
-    """The places of the at most KEPT times `count` lowest values, the lowest first; on ties, the earlier."""
+    """The indices of the at most KEPT * count lowest values, the lowest value first; ties keep their order."""
     return np.argsort(np.asarray(certainty, dtype=np.float64), kind="stable")[: KEPT * count].tolist()
 
 

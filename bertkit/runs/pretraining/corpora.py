@@ -43,9 +43,11 @@ def continued_with(run: RunFolder, step: int, data: dict[str, Any]) -> list[dict
         return continued
     if not data:
         sources = [corpus["source"] for corpus in continued[-1]["data"].values()]
-        what = f"from step {continued[-1]['step']} on the run reads {' and '.join(sources)}"
-        raise UsageError(what, where=where, hint="repeat its command, with --continue-with; or give another corpus there")
+        what = f"since step {continued[-1]['step']} the run has been reading {' and '.join(sources)}"
+        raise UsageError(
+            what, where=where, hint="repeat its command with the same --continue-with, or name another corpus there"
+        )
     if run.unfinished is not None and step >= run.unfinished["total_steps"]:
         hint = "to continue from its weights, name the other corpus as the first argument, and the run's folder as --model"
-        raise UsageError(f"all {step} steps are done, and none is left for --continue-with", where=where, hint=hint)
+        raise UsageError(f"all {step} steps are done: none is left for --continue-with", where=where, hint=hint)
     return [*(each for each in continued if each["step"] < step), {"step": step, "data": data}]

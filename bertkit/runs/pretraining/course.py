@@ -72,7 +72,7 @@ class Course:
         return first + (last - first) * step / self.steps
 
     def _drawn(self, step: int) -> int:
-        """The number of sequences before a step; batches grow linearly, so what they lack is a sum in closed form."""
+        """The number of sequences before a step; batches grow linearly, so the count has a closed form."""
         (first, share), full = self.config.ramp(), self.config.batch_size
         growing = round(share * self.steps)
         passed = min(step, growing)

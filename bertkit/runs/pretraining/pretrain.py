@@ -121,14 +121,14 @@ def pretrain(
     to_beat = None if validation is None else _loss_to_beat(validation, objective, mixes[0], tokenizer, accelerator)
     batches_of = partial(micro_batches, limit=config.micro_batch_tokens, rank=rank, world_size=world_size)
     typical = partial(batches_of, masked=sum(config.mlm_probabilities()) / 2)
-    if config.max_steps is not None and config.hours is None:
+    if config.max_steps is not None:
         steps = config.max_steps
     elif earlier.run:
         steps = earlier.run["total_steps"]
-    elif config.hours is None:
-        steps = steps_of_epochs(config, corpora, mixes[0])
-    else:
+    elif config.hours is not None:
         steps = steps_of_hours(in_precision, start, module, typical, mixes, validation, accelerator)
+    else:
+        steps = steps_of_epochs(config, corpora, mixes[0])
     # Each phase's steps, counted as if all batches were full.
     whole = [share * steps * mean_batch_size(config) / config.batch_size for _, share in lengths]
     if gpus is not None:

@@ -1,4 +1,4 @@
-"""How many steps a run makes: as many as are asked for, those of some epochs, or those that fit into some hours."""
+"""How many steps there are in some epochs, and how many fit into some hours."""
 
 from __future__ import annotations
 

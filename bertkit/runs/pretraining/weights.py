@@ -13,11 +13,9 @@ from bertkit.config import PretrainConfig
 from bertkit.corpus.corpora import Corpus
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.errors import UsageError
-from bertkit.model.bert import initialize
 from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
-from bertkit.model.directory import load_weights
-from bertkit.model.layerwise import freeze, reinitialize
-from bertkit.model.pretrained import open_pretrained
+from bertkit.model.layerwise import freeze
+from bertkit.model.pretrained import open_pretrained, start_from
 from bertkit.text.tokenizer import Tokenizer
 
 
@@ -83,12 +81,7 @@ def build_model(
         what = f"type_vocab_size is {model_config.type_vocab_size}; expected 2 or more, as pairs have two segments"
         raise UsageError(what, hint="raise it, or train with --objective mlm")
     module = objective.head(model_config)
-    initialize(module, model_config, seed=config.seed)
-    if pretrained is not None:
-        fresh = load_weights(module, pretrained.folder)
-        if fresh and not resuming:
-            progress.note(f"fresh weights (seed {config.seed}), not in the model: {', '.join(fresh)}")
-        reinitialize(module, model_config, config)
+    start_from(pretrained, module, model_config, config, resuming=resuming)
     freeze(module, config)
     block = {"format": 1, "family": PRETRAINING, "objective": objective.name}
     return module, replace(model_config, extra=model_config.extra | {BLOCK_KEY: block}), origin

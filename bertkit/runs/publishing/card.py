@@ -33,7 +33,7 @@ seed {seed}. These are the weights of step {best_step}, the best by {objective}.
 
 ## Data
 
-| split | rows | of | sha256 of its texts |
+| split | rows | source | sha256 of its texts |
 |---|---|---|---|
 {data}
 {labels}
@@ -74,8 +74,8 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 _NO_METRIC = re.compile(r"/(threshold_.*|constant_predictions|(.*_)?loss)$")
 _READ = {"head": "the beginning", "tail": "the end", "head+tail": "the beginning and the end"}
 _ROUNDED = """
-The scores were computed in bf16 while it trained. In fp32, in which transformers opens the model, or by `bertkit eval`, which
-adds up in another order, they may differ in the third digit."""
+The scores were computed in bf16 during training. In fp32, as transformers opens the model, or with `bertkit eval`, which sums
+in another order, they may differ in the third digit."""
 
 
 def _one_line(name: str) -> str:
@@ -222,7 +222,7 @@ def _limits(run: dict[str, Any], objective: str) -> Iterator[str]:
     task, splits = run["task"], [*run["data"]]
     yield f"The scores hold for texts like those of {_plain(_source(run, splits[-1]))}; for others they may be lower."
     if run["best"]["scores"]:
-        yield f"The step was chosen by {objective} on the rows that it is scored on, so that score is a little too high."
+        yield f"The best step was chosen by {objective} on the rows that it is scored on, so that score is a little too high."
     if task.get("truncate") in _READ:
         yield f"It reads only {_READ[task['truncate']]} of a text longer than {task['max_length']} tokens."
     if task.get("labels"):

@@ -1,4 +1,4 @@
-"""Upload a finished run to the Hugging Face hub: the files that open and describe its best model, without its machine."""
+"""Upload a finished run to the Hugging Face hub: the files of its best model, without paths and measurements of the machine."""
 
 from __future__ import annotations
 

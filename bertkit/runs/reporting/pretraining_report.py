@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from bertkit.errors import UsageError, UserError
@@ -39,11 +38,10 @@ def describe_pretraining(runs: Sequence[ReportedRun], rows: int) -> list[Section
 
 
 def _losses_by_phase(run: ReportedRun) -> Table:
-    begins, lengths = zip(*run.phases, strict=True)
-    rows = []
+    course, rows = run.course, []
     trained = [event for event in run.events if "learning_rate" in event]
-    for phase, length in enumerate(lengths):
-        own = [event for event in trained if bisect_right(begins, event["step"] - 1) - 1 == phase]
+    for phase, (length, _) in enumerate(course.config.lengths()):
+        own = [event for event in trained if course.phase_at(event["step"] - 1) == phase]
         for term in [name for name in (own[0] if own else {}) if name.endswith("loss")]:
             losses = [event[term] for event in own]
             steps = f"{own[0]['step']} to {own[-1]['step']}"

@@ -36,10 +36,9 @@ class ReportedRun(NamedTuple):
         return MetricsLog(self.folder).read()
 
     @property
-    def phases(self) -> list[tuple[int, int]]:
-        """The first step of each phase of pre-training, from 0, and its number of tokens."""
-        course = Course.of(self.values)
-        return [*zip(course.begins, (length for length, _ in course.config.lengths()), strict=True)]
+    def course(self) -> Course:
+        """What each step of pre-training reads."""
+        return Course.of(self.values)
 
 
 def draw_curves(runs: Sequence[ReportedRun]) -> Section:
@@ -58,5 +57,5 @@ def draw_curves(runs: Sequence[ReportedRun]) -> Section:
                 said = {"loss": "training", "learning_rate": "learning rate"}.get(name, name)
                 called = f"{run.name}: {said}" if len(runs) > 1 else said
                 lines.setdefault(title, []).append(Line(called, *zip(*points, strict=True)))
-    begins = {begin for run in runs if run.family == PRETRAINING for begin, _ in run.phases}
+    begins = {begin for run in runs if run.family == PRETRAINING for begin in run.course.begins}
     return Section("Curves", [draw_lines(title, own, marks=sorted(begins - {0})) for title, own in lines.items() if own])

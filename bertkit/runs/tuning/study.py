@@ -112,14 +112,15 @@ def tune(
         with trials.turn():
             _agree(output_dir, plan)
         for number, trial in enumerate(iter(partial(trials.next, wanted, deadline), None)):
-            progress.note(f"trial {trial.number} ({number + 1} of this process): {_told(trial.params)}")
+            progress.note(f"trial {trial.number} (number {number + 1} of this process): {_told(trial.params)}")
             own, folder = recipe.overridden(trial.params), trials.folder_of(trial.number)
             of_trial: dict[str, Any] = {"output_dir": folder, "data": of_trials, "checked": number > 0, "is_part": True}
             trials.train(trial, partial(finetune, own, **of_trial, **how))
             if not keep_trials:
                 trials.drop_weights()
         if (begun := trials.begun) < wanted:
-            progress.note(f"--budget: no more trials begin here; {begun} of {plural(wanted, 'trial')} have begun")
+            told = f"{begun} of {plural(wanted, 'trial')} started"
+            progress.note(f"--budget: this process starts no more trials, as the next may end too late; {told}")
         others = [str(trial.number) for trial in trials.of("RUNNING")]
         if others or not trials.lock(WINNER):
             what = f"trial {listed(others)}" if others else "the winner"
@@ -128,13 +129,12 @@ def tune(
         summary = {"plan": plan, **_describe(trials, 1 if resolved.greater_is_better else -1)}
         if (best := trials.best()) is None:
             show(report_tuning(summary, output_dir))
-            raise UsageError(
-                "no trial has a score", where=str(output_dir), hint="the column state says why; try lower learning rates"
-            )
+            hint = "the column state shows why; try lower learning rates"
+            raise UsageError("no trial has a score", where=str(output_dir), hint=hint)
         moved = _read(output_dir).get("winner", {}).get("trial", best.number) != best.number
         write_json(output_dir / TUNING_FILE, summary)
         if equal := [str(each.number) for each in trials.of("COMPLETE") if each.value == best.value and each != best]:
-            progress.warn(f"trial {best.number} is the first of those with the best score; trials {listed(equal)} have it too")
+            progress.warn(f"trials {listed([str(best.number), *equal])} have the best score; the first is used")
         progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
         winner, folder = recipe.overridden(best.params), output_dir / _BEST
         finetune_series(SEEDS, winner, count=seeds, output_dir=folder, overwrite=moved and folder.is_dir(), **how)
@@ -144,8 +144,8 @@ def tune(
     show(report_tuning(summary, output_dir))
     if lost := [trial for trial in summary["trials"] if trial["state"] == LOST]:
         never = "; ".join(_told(trial["settings"]) for trial in lost)
-        what = f"{len(lost)} of {plural(len(summary['trials']), 'trial')} were abandoned after {TRIES} killed attempts each"
-        progress.warn(f"{what} and have no score: {never}")
+        what = f"{len(lost)} of {plural(len(summary['trials']), 'trial')} without a score"
+        progress.warn(f"{what}, after {TRIES} attempts that were killed: {never}")
     progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
     return summary
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 JOURNAL, LOCKS = "journal.log", "workers.lock"
 LOST = "lost: its processes were killed"
-TRIES = 3  # attempts at a trial whose process is killed; after these, the trial itself is likely the cause, as by its memory
+TRIES = 3  # attempts at a trial whose process is killed; then the trial itself is likely the cause, for example its memory
 WINNER, _TURN, _FIRST = 0, 1, 2  # bytes to lock: to train the winner, to choose a trial, and from there one per trial
 
 
@@ -137,7 +137,7 @@ class Trials(AbstractContextManager):
             self.study.sampler = TPESampler(
                 seed=self.seed + begun, constant_liar=True
             )  # the same after a restart; other processes are running
-            if self.space.points is not None and not self.of("WAITING"):  # as left by a process that was killed just here
+            if self.space.points is not None and not self.of("WAITING"):  # a process that was killed here may have left one
                 self.study.enqueue_trial(self.space.point(begun, self.seed))
             new = self.study.ask(self.distributions)
             self.lock(_FIRST + new.number)

@@ -64,7 +64,7 @@ def find_answers(contexts: Sequence[str], answers: Sequence[Sequence[tuple[str, 
     return [find_answer(context, *own[0]) if own else None for context, own in zip(contexts, answers, strict=True)]
 
 
-def spans_of(places: Sequence[Place | None], answers: Sequence[Sequence[tuple[str, int | None]]]) -> NDArray[np.int64]:
+def first_spans(places: Sequence[Place | None], answers: Sequence[Sequence[tuple[str, int | None]]]) -> NDArray[np.int64]:
     """(E, 2): the first character and the end of each row's first answer; -1 for none."""
     spans = np.full((len(places), 2), -1, dtype=np.int64)
     for row, (place, own) in enumerate(zip(places, answers, strict=True)):

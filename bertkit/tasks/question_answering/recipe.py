@@ -50,7 +50,7 @@ class QuestionAnswering(Recipe):
     max_answer_length: int = option(30, "longest answer", unit="tokens", minimum=1, used=USE)
     n_best_size: int = option(20, "number of ranked answers to each question", minimum=1, used=USE)
     unanswerable: bool | None = option(
-        None, "questions may have no answer; default: whether the training data has such rows", used=USE
+        None, "allow questions without an answer; default: if the training data has some", used=USE
     )
     matching: str = option(
         "auto",
@@ -91,7 +91,7 @@ class QuestionAnswering(Recipe):
         if not text.strip():
             raise DataError("the file is empty", where=content.source)
         if self.question is None:
-            hint = 'ask it: --question "Who ...?"; or give a table with the columns question and context'
+            hint = 'add --question "Who ...?"; or give a table with the columns question and context'
             raise UsageError("the file is plain text, and no question about it is given", where=content.source, hint=hint)
         yield Examples({self.question: [self.question], self._context: [text]}, content.source, lines=[1])
 

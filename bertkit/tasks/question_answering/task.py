@@ -23,7 +23,7 @@ from bertkit.tasks.output import OutputColumns, OutputLayout
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.question_answering.answers import best_answers
-from bertkit.tasks.question_answering.places import LOST, WAYS, find_answers, rows_by_way, spans_of
+from bertkit.tasks.question_answering.places import LOST, WAYS, find_answers, first_spans, rows_by_way
 from bertkit.tasks.question_answering.recipe import QuestionAnswering
 from bertkit.tasks.question_answering.references import are_mostly_chinese
 from bertkit.tasks.question_answering.windows import encode_windows
@@ -135,7 +135,7 @@ class QuestionAnsweringTask(Task):
         windows = encode_windows(
             examples.columns["question"],
             examples.columns["context"],
-            spans_of(places, answers),
+            first_spans(places, answers),
             tokenizer,
             max_length=longest,
             max_query_length=query,
@@ -181,12 +181,12 @@ class QuestionAnsweringTask(Task):
         """Blank questions; answers not at their answer_start, by how they were found; an error for those not found."""
         if blank := [row for row, question in enumerate(examples.columns["question"]) if is_blank(question)]:
             what = f"{plural(len(blank), 'row')} without a question"
-            yield Finding("warning", what, tuple(map(examples.where, blank[:3])), "fix or remove them")
+            yield Finding("warning", what, examples.places(blank), "fix or remove them")
         rows = rows_by_way(find_answers(examples.columns["context"], examples.columns["answers"]))
         for how in reversed(WAYS):
             if rows[how]:
                 what = f"{plural(len(rows[how]), 'answer')} {how.what}"
-                yield Finding(how.severity, what, tuple(map(examples.where, rows[how][:3])), how.hint)
+                yield Finding(how.severity, what, examples.places(rows[how]), how.hint)
 
     def decode(
         self, outputs: Logits, features: Features, examples: Examples, others: Sequence[Logits] = ()
@@ -343,7 +343,7 @@ class QuestionAnsweringTask(Task):
     def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
         """Both answers within their context; the expected one is the first of the accepted answers."""
         context, answers = examples.columns["context"][row], examples.columns["answers"][row]
-        ((first, last),) = spans_of(find_answers([context], [answers]), [answers]).tolist()
+        ((first, last),) = first_spans(find_answers([context], [answers]), [answers]).tolist()
         start, end = prediction.details["start"], prediction.details["end"]
         return {
             "question": [Piece(examples.columns["question"][row])],

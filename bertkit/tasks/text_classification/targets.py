@@ -307,7 +307,7 @@ class AnyOf(Target):
         probabilities, references = np.stack([each.probabilities for each in predictions]), self.as_array(truth)
         few = self.too_few(truth)
         return {
-            label: HALF if label in few else best_threshold(probabilities[:, number], references[:, number])
+            label: HALF if label in few else best_f1_threshold(probabilities[:, number], references[:, number])
             for number, label in enumerate(self.labels)
         }
 
@@ -317,7 +317,7 @@ class AnyOf(Target):
         return [label for label, count in zip(self.labels, counts, strict=True) if min(count, len(truth) - count) < ENOUGH]
 
 
-def best_threshold(probabilities: NDArray[np.float64], references: NDArray[np.int64]) -> float:
+def best_f1_threshold(probabilities: NDArray[np.float64], references: NDArray[np.int64]) -> float:
     """The threshold with the best F1: halfway between two probabilities, the one nearest to 1/2 if there are several; 1/2 if no
     reference is 1.
     """

@@ -195,9 +195,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         of_models = []
         for each in (outputs, *others):
             logits = np.stack([rows[0] for rows in each["logits"]]).astype(np.float64)  # (F, C)
-            sums = np.zeros((len(examples), logits.shape[1]))
-            np.add.at(sums, features.examples, logits)
-            of_models.append(self._target.decode(sums / np.bincount(features.examples, minlength=len(examples))[:, None]))
+            of_models.append(self._target.decode(features.mean_by_example(logits, len(examples))))
         return [self._target.average(own) for own in zip(*of_models, strict=True)] if others else of_models[0]
 
     def joined(self, others: Sequence[Self]) -> Self:
@@ -242,7 +240,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     def remarks_on_tuning(self, truth: Sequence[Any]) -> tuple[str, ...]:
         if not (few := self._target.too_few(truth)):
             return ()
-        return (f"the threshold stays {HALF}, as fewer than {ENOUGH} rows have the label, or lack it: {listed(few, 12)}",)
+        return (f"the threshold stays {HALF} for labels that fewer than {ENOUGH} rows have, or lack: {listed(few, 12)}",)
 
     def thresholds_tuned(self) -> dict[str, float]:
         return {f"threshold_{label}": value for label, value in (self.thresholds or {}).items()}

@@ -35,7 +35,7 @@ def find_faults(examples: Examples) -> Iterator[Finding]:
     if legal[other] > _MIXED * tagged:
         share = f"{legal[other]} of {plural(tagged, 'sentence')} with chunks"
         what = f"mixed tag schemes: {share} follow {other}, not {scheme}; {what}"
-    yield Finding("warning", what, tuple(map(examples.where, illegal[:3])), "correct the tags")
+    yield Finding("warning", what, examples.places(illegal), "correct the tags")
 
 
 def illegal_rows(tags: Sequence[Sequence[str]], scheme: str) -> list[int]:

@@ -114,7 +114,7 @@ def column_to_write(asked: str | None, learned: str | None) -> str:
     name = (asked or learned or "").strip().lower()
     name = COLUMNS[int(name) - 1] if name.isdecimal() and 0 < int(name) <= len(COLUMNS) else name
     if name not in COLUMNS[2:]:
-        what = f"--column {name} cannot hold tags" if name else "the model's tags are from no column of CoNLL-U"
+        what = f"--column {name} cannot hold tags" if name else "the model's tags do not come from a column of CoNLL-U"
         raise UsageError(what, hint="say which column they replace: --column upos, or xpos, misc ...")
     return name
 

@@ -244,7 +244,7 @@ def _split_texts(
     if not inside_words:
         return Remarks(notes)
     what = f"{len(inside_words)} of {count} entities begin or end inside a word, such as {inside_words[0]}"
-    why = "start counts from 0, end is the character after the last; predictions are of whole words, so these count as missed"
+    why = "start counts from 0, end is the character after the last; only whole words are predicted, so these count as missed"
     return Remarks(notes, (f"{what}; {why}",))
 
 
