@@ -75,7 +75,9 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
 def is_run(values: Any) -> bool:
     """Whether the content of a JSON file is a run.json."""
     parts = ("recipe", "training", "model", "data")
-    return isinstance(values, dict) and "status" in values and all(isinstance(values.get(part), dict) for part in parts)
+    if not isinstance(values, dict) or "status" not in values:
+        return False
+    return all(isinstance(values.get(part), dict) for part in parts) and isinstance(values["recipe"].get("family"), str)
 
 
 def refuse_without_model(folder: Path) -> None:
@@ -124,6 +126,9 @@ def read_recipe(values: dict[str, Any], folder: Path, own: Recipe | None = None)
     if values["recipe"].get("family") == PRETRAINING:
         hint = "it opens in transformers' fill-mask pipeline; fine-tune it: bertkit finetune RECIPE --model FOLDER"
         raise UsageError("this is a pre-training run", where=str(folder), hint=hint)
+    if (family := values["recipe"]["family"]) not in FAMILIES:
+        hint = "update bertkit, or choose another run"
+        raise ModelError(f"run.json has an unknown family: {family}", where=str(folder), hint=hint)
     return from_json(values["recipe"], values["training"], where=str(folder / RUN_FILE), own=own)
 
 
@@ -141,7 +146,7 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if not all(any(key.startswith(_CONFIG) for key in side) for side in (before, after)):
         unknown |= {key for side in (before, after) for key in side if key.startswith(_CONFIG)}
     changed = [key for key in {**before, **after} if key not in _MAY_CHANGE | unknown and before.get(key) != after.get(key)]
-    # a split's features follow from its rows and from settings, which say more
+    # changed features follow from changed rows or settings: those are named instead
     causes = [key for key in changed if not (key.startswith("data.") and key.endswith(".sha256"))]
     return listed([*dict.fromkeys(_told(key, before.get(key), after.get(key)) for key in causes or changed)], 4, "; ")
 

@@ -110,6 +110,18 @@ def test_a_metric_of_the_command_line_replaces_that_of_a_run(trap: Path, run_ber
     assert (ran.code, trap.exists()) == (2, False), ran.err
 
 
+@pytest.mark.parametrize(
+    ("recipe", "says"), [({}, "run.json is not from bertkit"), ({"family": "x"}, "run.json has an unknown family: x")]
+)
+def test_a_run_json_of_another_program(trap: Path, run_bertkit, recipe: dict[str, str], says: str) -> None:
+    file = trap.parent / "run" / "run.json"
+    file.write_text(json.dumps({"status": "finished", "recipe": recipe, "training": {}, "model": {}, "data": {}}))
+    (trap.parent / "run" / "manifest.json").unlink()
+    for command in ("eval run", "check run", "report run"):
+        ran = run_bertkit(*command.split())
+        assert (ran.code, says in ran.err) == (4, True), ran.err
+
+
 def test_options_of_a_run_hold_no_code() -> None:
     run = {"recipe": {"family": "text-classification", "metric": ["accuracy", "evaluate:x"]}, "training": {"seed": 3}}
     assert options_of_run(run, ["metric"])["seed"] == 3

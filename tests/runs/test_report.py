@@ -430,7 +430,7 @@ def test_a_report_of_5000_rows_is_small(make_model_dir: Callable[..., Path], tmp
 def pretrained(tiny_tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in two phases on a corpus of two sources, one of single documents."""
     folder, rng = tmp_path_factory.mktemp("pretrained"), np.random.default_rng(0)
-    words = {"films": "the good bad movie story actor".split(), "desk": "my screen phone printer page order".split()}
+    words = {"films": "the good bad movie story actor".split(), "desk": "my screen phone printer page order [MASK]".split()}
     for name, own in words.items():
         documents = ["\n".join(" ".join(rng.choice(own, 8)) for _ in range(5)) for _ in range(120)]
         (folder / f"{name}.txt").write_text("\n\n".join(documents), encoding="utf-8")
@@ -493,9 +493,10 @@ def test_perplexity_by_source_and_filled_masks(pretrained: Path) -> None:
     assert len(page.marked) > 4
     words = {"films.txt": "the good bad movie story actor".split(), "desk.txt": "my screen phone printer page order".split()}
     known = {word for own in words.values() for word in own}
+    assert any(mark.startswith("[MASK] ") for mark in page.marked), "a [MASK] of the text itself"
     for mark in page.marked:
         right, *likeliest = re.split(r" (?=\S+ 0\.\d\d)|, ", mark)
-        assert right in known | {"m", "##y"}, mark
+        assert right in known | {"m", "##y", "[MASK]"}, mark
         shares = [float(each.split()[-1]) for each in likeliest if each]
         assert len(shares) == 3
         assert shares == sorted(shares, reverse=True)

@@ -478,6 +478,7 @@ def row(**values: Any) -> str:
         (row(choices=["a", True]), "rows.jsonl", ":1", {}),
         (row(label=True), "rows.jsonl", ":1", {}),
         (row() + row(label=2), "rows.jsonl", ":2", {}),
+        (row() + row(label="9" * 400), "rows.jsonl", ":2", {}),
         (row(label=[0]), "rows.jsonl", ":1", {}),
         (jsonl({"x": "x", "choices": ["a", "b"]}), "rows.jsonl", "", {}),  # which is the text?
         (jsonl({"text": "x", "a": "y", "b": "z"}), "rows.jsonl", "", {}),  # which are the choices?

@@ -101,6 +101,7 @@ class HeldOut(NamedTuple):
             pieces = [Piece(first)]
             for place, fills, part in zip(masks[row].tolist(), prediction.details["fills"], parts, strict=True):
                 likeliest = ", ".join(f"{fill['token']} {fill['probability']:.2f}" for fill in fills[:FILLS])
-                pieces += [Piece(names[right[place]], likeliest), Piece(part)]
+                expected = right.get(place, tokenizer.mask_token_id)  # the text itself may have a [MASK]
+                pieces += [Piece(names[expected], likeliest), Piece(part)]
             found.append(pieces)
         return found

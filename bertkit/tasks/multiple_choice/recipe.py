@@ -183,7 +183,7 @@ def _labels_in(value: Any, count: int) -> list[str]:
         own = [choice.get("label") for choice in value]
     if not isinstance(own, list) or len(own) != count or None in own:
         return [*_LETTERS[:count]]
-    return [label_name(label).strip().upper() for label in own]
+    return [*map(_letter, own)]
 
 
 def _are_objects(value: Any) -> bool:
@@ -301,4 +301,4 @@ def _place(label: Any, choices: Sequence[Any], where: str, *, first: int) -> int
 def _number(label: Any) -> int | None:
     """An integer, possibly written as text; None for anything else."""
     name = "" if isinstance(label, bool) else label_name(label).strip()
-    return int(float(name)) if re.fullmatch(r"-?[0-9]+(\.0+)?", name) else None  # 1.0, as in tables with gaps
+    return int(float(name)) if re.fullmatch(r"-?[0-9]{1,9}(\.0+)?", name) else None  # 1.0, as in tables with gaps
