@@ -12,17 +12,20 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-AXE = Path(__file__).resolve().parent.parent / "build" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
+_INSTALLED = Path(__file__).resolve().parent.parent / "build" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(os.environ.get("BERTKIT_AXE", _INSTALLED))
 
 
 @contextmanager
 def open_browser() -> Iterator[Browser]:
-    """Debian's chromium, or the one that playwright installs. Skips the test where there is none."""
+    """Debian's chromium, or the one that playwright installs. Skips the test where it or axe-core is missing."""
     with sync_playwright() as playwright:
         own = playwright.chromium.executable_path
         found = shutil.which("chromium") or (own if Path(own).exists() else None)
         if found is None:
             pytest.skip("no browser: make browser")
+        if not AXE.is_file():
+            pytest.skip("no axe-core: make browser")
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         try:
             yield browser
@@ -50,11 +53,8 @@ def open_page(browser: Browser, url: str, *, errors: tuple[str, ...] = (), **con
 
 
 def faults_of(page: Page) -> list[str]:
-    """What axe-core finds serious or critical in a page. Skips the test where it is not installed."""
-    file = Path(os.environ.get("BERTKIT_AXE", AXE))
-    if not file.is_file():
-        pytest.skip("no axe-core: make browser")
-    page.evaluate(file.read_text(encoding="utf-8"))
+    """What axe-core finds serious or critical in a page."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     found = page.evaluate("axe.run({resultTypes: ['violations']})")
     assert len(found["passes"]) > 10, "axe-core has looked at nothing"
     return [
