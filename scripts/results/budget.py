@@ -19,7 +19,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, median
@@ -231,26 +231,37 @@ def _described(values: Mapping[str, Any], minutes: float) -> dict[str, Any]:
 
 
 def render(values: Mapping[str, Any]) -> str:
-    """The table under HEADER: each lever against the last row before it that the preset keeps, seed by seed."""
-    rows, before = [], values["stages"]["baseline"]["loss"]
-    for stage, runs in values["stages"].items():
-        if not runs["loss"]:
-            continue
-        row = [stage, f"`{LEVERS[stage]}`" if stage in LEVERS else "", f"**{fmean(runs['loss']):.3f}**"]
-        if stage in LEVERS:
-            pairs = [*zip(before, runs["loss"], strict=False)]  # the last seed may lack some rows
-            gains = [was - loss for was, loss in pairs]
-            interval, gain = "-", fmean(gains)
-            if len(gains) > 1:
-                low, high = ttest_1samp(gains, 0).confidence_interval(0.95)
-                interval = f"{low:+.3f} to {high:+.3f}"
-            row += [f"{gain:+.3f}", interval, f"{100 * gain / fmean(was for was, _ in pairs):+.1f}"]
-        else:
-            row += ["-", "-", "-"]
-        kept = values["preset"].get(stage, True)
-        rows.append([*row, str(runs["steps"]), str(len(runs["loss"])), "yes" if kept else "no"])
-        before = runs["loss"] if kept else before
+    """The table under HEADER: each lever against the last row before it that the preset keeps, seed by seed; and at the end the
+    preset's levers together against the baseline.
+    """
+    stages, preset = values["stages"], values["preset"]
+    rows, before = [], "baseline"
+    for stage, runs in stages.items():
+        if runs["loss"]:
+            gain = _gain(stages[before]["loss"], runs["loss"]) if stage in LEVERS else ["-", "-", "-"]
+            kept = "yes" if preset.get(stage, True) else "no"
+            options = f"`{LEVERS[stage]}`" if stage in LEVERS else ""
+            rows.append(
+                [stage, options, f"**{fmean(runs['loss']):.3f}**", *gain, str(runs["steps"]), str(len(runs["loss"])), kept]
+            )
+        before = stage if preset.get(stage, True) else before
+    if before != "baseline" and (runs := stages[before])["loss"]:
+        gain = _gain(stages["baseline"]["loss"], runs["loss"])
+        rows.append(
+            ["the preset, against the baseline", "", f"**{fmean(runs['loss']):.3f}**", *gain, "", str(len(runs["loss"])), ""]
+        )
     return "\n".join([*markdown.table(HEADER, rows, numbers_from=2), "", *markdown.commands([values]), ""])
+
+
+def _gain(before: Sequence[float], after: Sequence[float]) -> list[str]:
+    """The mean gain over seeds, its interval, and the gain in percent."""
+    pairs = [*zip(before, after, strict=False)]  # the last seed may lack some rows
+    gains = [was - loss for was, loss in pairs]
+    interval = "-"
+    if len(gains) > 1:
+        low, high = ttest_1samp(gains, 0).confidence_interval(0.95)
+        interval = f"{low:+.3f} to {high:+.3f}"
+    return [f"{fmean(gains):+.3f}", interval, f"{100 * fmean(gains) / fmean(was for was, _ in pairs):+.1f}"]
 
 
 def main() -> None:

@@ -229,16 +229,18 @@ def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     preset = {"no next sentences": True, "Muon": False, "short sequences first": True}
     monkeypatch.setattr(budget.markdown, "commands", lambda values: ["commands"])
     lines = budget.render({"stages": stages, "preset": preset}).splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:6]]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:7]]
     assert [row[2:4] + row[5:] for row in cells] == [
         ["**4.500**", "-", "-", "15", "2", "yes"],
         ["**3.800**", "+0.700", "+15.6", "15", "2", "yes"],
         ["**3.900**", "-0.100", "-2.6", "15", "2", "no"],
         ["**3.700**", "+0.100", "+2.6", "15", "2", "yes"],
+        ["**3.700**", "+0.800", "+17.8", "", "2", ""],  # the preset, against the baseline
     ]
     stages["Muon"]["loss"] = stages["Muon"]["loss"][:1]
     stages["short sequences first"]["loss"] = ()
     shown = budget.render({"stages": stages, "preset": preset})
     assert "| **3.700** | -0.200 | - | -5.7 | 15 | 1 | no |" in shown, "against the same seed"
     assert "short sequences" not in shown
+    assert "against the baseline" not in shown, "a lever of the preset is missing"
     assert cells[1][4] == "-1.841 to +3.241"  # 0.7 and 12.706 standard errors of 0.2
