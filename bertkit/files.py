@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from bertkit import progress
-from bertkit.errors import DataError, MachineError, ModelError, UsageError
+from bertkit.errors import DataError, MachineError, ModelError, UsageError, UserError
 
 T = TypeVar("T")
 
@@ -287,7 +287,9 @@ class OutputFolder:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Move the old content aside if needed, create the folder and lock it. Raises UsageError, MachineError."""
+        """Move the old content aside if needed, create the folder and lock it. If bad input leaves the folder empty, the old
+        content is moved back. Raises UsageError, MachineError.
+        """
         self.move_aside()
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -298,7 +300,11 @@ class OutputFolder:
                 probe = self.path / f"{UNFINISHED}probe"
                 probe.touch()
                 probe.unlink()
-            yield
+            try:
+                yield
+            except UserError:
+                self._move_back()
+                raise
 
     def move_aside(self) -> None:
         """Rename the folder to `moves_to`, if that is set. Raises UsageError while another process writes into it."""
@@ -319,10 +325,16 @@ class OutputFolder:
         try:
             yield
         finally:
-            if self.moves_to is not None and not self.path.exists():
-                with disk_errors(self.path):
-                    os.rename(self.moves_to, self.path)
-                progress.note(f"nothing was written: moved {self.moves_to} back to {self.path}")
+            self._move_back()
+
+    def _move_back(self) -> None:
+        """Remove the folder if it is empty, and move the old content back to its place."""
+        with suppress(OSError):
+            self.path.rmdir()
+        if self.moves_to is not None and not self.path.exists():
+            with disk_errors(self.path):
+                os.rename(self.moves_to, self.path)
+            progress.note(f"nothing was written: moved {self.moves_to} back to {self.path}")
 
     def _refuse_changed(self, content: Content) -> None:
         if _content_of(self.path) != content:

@@ -11,8 +11,8 @@ from typing import Any
 
 from bertkit import progress
 from bertkit.corpus.shard import CORPUS_FILES
-from bertkit.errors import UsageError, listed, plural
-from bertkit.files import LEFTOVER, Kind, OutputFolder, sweep, write_json
+from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.files import LEFTOVER, Kind, OutputFolder, remove_folder, sweep, write_json
 from bertkit.manifest import MANIFEST, verify
 from bertkit.text.tokenizer import TOKENIZER
 
@@ -20,6 +20,7 @@ META = "meta.json"
 SPLITS = ("train", "validation")
 FORMAT = 1
 BUILDING, _PLAN = "building", "plan.json"
+_REFUSED = "refused"  # below BUILDING, once the text was refused: another plan may take its place
 DECIDED = "decided"  # below BUILDING, once all parts are there: which documents are kept, and in which shards
 
 
@@ -74,12 +75,17 @@ def prepare(folder: Path, plan: dict[str, Any], overwrite: bool, reads: Sequence
     begun = _begun(folder / BUILDING) if output.resumes else None
     if begun is not None:
         hint = "give another --output-dir, or --overwrite, which moves it aside"
-        if changed := _changed(begun, json.loads(json.dumps(plan))):
+        changed = _changed(begun, _as_json(plan))
+        if changed and not (folder / BUILDING / _REFUSED).is_file():
             what = f"the output folder holds an unfinished corpus with different settings: {changed}"
             raise UsageError(what, where=str(folder), hint=f"repeat its command, which resumes it; or {hint}")
         if "corpora" not in plan and any(source["name"] == "-" for source in plan["sources"]):
             raise UsageError("a corpus from standard input cannot be resumed", where=str(folder), hint=hint)
     return output
+
+
+def _as_json(plan: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(plan))
 
 
 _READ = {"sources": "the text", "corpora": "the corpus"}  # what a build or a merge reads, by its key in a plan
@@ -94,7 +100,7 @@ def _changed(begun: dict[str, Any], plan: dict[str, Any]) -> str:
     told = []
     for key in {**begun, **plan}:
         before, now = begun.get(key), plan.get(key)
-        if before == now:
+        if before == now or (key, before) == ("on_error", "fail"):  # what was read then had no faults
             continue
         if key in _READ and before and now:
             names = [[source["name"] for source in sources] for sources in (before, now)]
@@ -115,11 +121,22 @@ def opened(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
     with output.open():
         if building.is_dir():
             sweep(building)
-        if _begun(building) is not None:
-            progress.note(f"resuming: {_state_of(building)}")
-        else:
-            write_json(building / _PLAN, plan)
-        yield building
+        if (begun := _begun(building)) is not None:
+            if changed := _changed(begun, _as_json(plan)):
+                progress.note(f"starting again, because of other settings than those that the text was refused with: {changed}")
+                remove_folder(building)
+            else:
+                progress.note(f"resuming: {_state_of(building)}")
+        write_json(building / _PLAN, plan)
+        (building / _REFUSED).unlink(missing_ok=True)
+        try:
+            yield building
+        except DataError:
+            if _begun(building) is None:
+                remove_folder(building)
+            else:
+                (building / _REFUSED).touch()
+            raise
 
 
 def _plan_of(building: Path) -> dict[str, Any] | None:

@@ -48,7 +48,21 @@ def worker_processes(count: int, set_up: Callable[..., object] = tuple, *argumen
         hint = "repeat the command with fewer --num-processes; it resumes"
         raise MachineError("a worker process was killed, perhaps for lack of memory", hint=hint) from None
     finally:
-        executor.shutdown(cancel_futures=True)
+        with _ignoring_ctrl_c():
+            executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _ignoring_ctrl_c() -> Iterator[None]:
+    """Ignore SIGINT: a second one would leave workers that wait for a call, and the exit would wait for them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

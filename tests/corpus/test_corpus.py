@@ -22,7 +22,7 @@ import pytest
 from remote_files import put
 
 from bertkit.corpus import build as module
-from bertkit.corpus import splits
+from bertkit.corpus import splits, workers
 from bertkit.corpus.build import CorpusConfig, build_corpus, make_part, merge_corpora
 from bertkit.corpus.directory import read_meta
 from bertkit.corpus.sampling import CorpusSampler
@@ -630,11 +630,23 @@ def test_a_corpus_among_its_texts_is_none_of_them(begin: str, build, tmp_path: P
     assert (tmp_path / "c.old-2" / "vocab.txt").is_file()
 
 
-def test_an_unfinished_corpus_resumes_only_as_it_began(small_parts, build, tmp_path: Path) -> None:
+@pytest.fixture
+def stopped(build, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`build`, which is stopped as by Ctrl-C when all parts are there."""
+
+    def stopped(*names: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "decide", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                build(*names)
+
+    return stopped
+
+
+def test_an_unfinished_corpus_resumes_only_as_it_began(small_parts, build, stopped, tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", made_documents(60, 5))
-    (tmp_path / "b.txt").write_bytes(b"\xff\n")  # the build ends with an error
-    with pytest.raises(DataError):
-        build("c", "a.txt", "b.txt")
+    write(tmp_path / "b.txt", made_documents(5, 6))
+    stopped("c", "a.txt", "b.txt")
     for names, options, said in (
         (["a.txt", "b.txt"], {"min_tokens": 6}, "min_tokens was 5, is 6"),
         (["a.txt"], {}, f"the text was {path}, {tmp_path / 'b.txt'}, is {path}"),
@@ -659,10 +671,9 @@ def test_a_build_without_a_finished_part_begins_again_with_any_settings(build, t
         build("c", "a.txt")
     assert "--encoding latin-1" in str(error.value.hint)
     config = CorpusConfig(min_tokens=3)
-    tokenizer = json.loads((tmp_path / "c" / "building" / "plan.json").read_text("utf-8"))["tokenizer"]
+    assert not (tmp_path / "c").exists(), "nothing was written"
     found = build("c", "a.txt", encoding="latin-1", min_tokens=3)
-    assert (found["documents"]["read"], found["min_tokens"], found["tokenizer"]) == (2, config.min_tokens, tokenizer)
-    assert not list(tmp_path.glob("c.old-*"))
+    assert (found["documents"]["read"], found["min_tokens"]) == (2, config.min_tokens)
 
 
 def test_text_that_was_partly_read_from_standard_input_cannot_be_resumed(
@@ -677,20 +688,15 @@ def test_text_that_was_partly_read_from_standard_input_cannot_be_resumed(
     assert error.value.what == "a corpus from standard input cannot be resumed"
 
 
-def test_an_unfinished_corpus_resumes_only_of_the_same_remote_files(small_parts, build, tmp_path: Path) -> None:
+def test_an_unfinished_corpus_resumes_only_of_the_same_remote_files(small_parts, build, stopped, tmp_path: Path) -> None:
     documents = made_documents(60, 5)
     urls = [put(write(tmp_path / name, documents)) for name in ("a.txt", "b.txt")]
-    (tmp_path / "b.txt").write_bytes((tmp_path / "b.txt").read_bytes() + b"\xff\n")
-    put(tmp_path / "b.txt")
-    for _ in range(2):  # it ends with the same error again
-        with pytest.raises(DataError) as error:
-            build("c", *urls)
-        assert str(error.value.where).startswith(f"{urls[1]}:")
+    for _ in range(2):
+        stopped("c", *urls)
     put(write(tmp_path / "a.txt", documents[::-1]))  # as large as before
     with pytest.raises(UsageError) as refused:
         build("c", *urls)
     assert f"the text {urls[0]} has changed since" in refused.value.what
-    put(write(tmp_path / "b.txt", documents))
     assert build("c", *urls, overwrite=True)["documents"]["read"] == 120
 
 
@@ -760,6 +766,60 @@ def test_what_is_not_read_is_told(run_bertkit, tiny_tokenizer_dir: Path, tmp_pat
     ran = run_bertkit(*train, "--on-error", "skip", "-o", "t")
     assert (ran.code, "a.txt:31)" in ran.err.replace("\n", ""), ran.err.count("warning: ")) == (0, True, 1)
     assert run_bertkit(*train, "--on-error", "x", "-o", "u").code == 2
+
+
+def test_a_build_that_ends_at_bad_text_can_be_repeated_with_other_options(
+    small_parts, run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    """Parts that are there are kept if only --on-error changes; with another way to read, all are made again."""
+    write(tmp_path / "texts" / "a.txt", made_documents(120, 6))
+    path = write(tmp_path / "texts" / "b.txt", made_documents(20, 7))
+    path.write_bytes(b"the \xe9 movie\n" + path.read_bytes())
+    build = ("corpus", "build", "texts", "--tokenizer", tiny_tokenizer_dir, "--num-processes", 1)
+    assert run_bertkit(*build, "--on-error", "skip", "-o", "whole").code == 0
+    assert run_bertkit(*build, "--encoding", "latin-1", "-o", "latin").code == 0
+    for name, more, told in (
+        ("whole", ("--on-error", "skip"), "resuming: "),
+        ("latin", ("--encoding", "latin-1"), "starting again, "),
+    ):
+        assert run_bertkit(*build, "-o", "c").code == 3
+        assert [*(tmp_path / "c" / "building").glob("00000-*")], "parts of the first text"
+        ran = run_bertkit(*build, *more, "-o", "c")
+        assert (ran.code, told in ran.err) == (0, True), ran.err
+        assert content(tmp_path / "c") == content(tmp_path / name)
+        shutil.rmtree(tmp_path / "c")
+
+
+def test_bad_text_does_not_displace_a_finished_corpus(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", made_documents(40, 6))
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "bad.txt").write_bytes(b"\xff")
+    build = ("corpus", "build", "--tokenizer", tiny_tokenizer_dir, "--num-processes", 1, "-o", "c")
+    assert run_bertkit(*build, "a.txt").code == 0
+    before = content(tmp_path / "c")
+    for text in ("empty.txt", "bad.txt"):
+        ran = run_bertkit(*build, text, "--overwrite")
+        assert (ran.code, "moved c.old-1 back to c" in ran.err) == (3, True), ran.err
+        assert content(tmp_path / "c") == before
+        assert run_bertkit(*build[:-1], "fresh", text).code == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "empty.txt", "bad.txt", "c"}
+
+
+def test_ctrl_c_while_workers_end_does_not_leave_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+    shutdown = workers.ProcessPoolExecutor.shutdown
+
+    def pressed_again(self: Any, *arguments: Any, **more: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        shutdown(self, *arguments, **more)
+        ended.append(True)
+
+    monkeypatch.setattr(workers.ProcessPoolExecutor, "shutdown", pressed_again)
+    with workers.worker_processes(2) as call_each:
+        assert [*call_each(abs, [(-1,), (2,)])] == [1, 2]
+    assert ended == [True]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_rows_without_text_are_counted(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
