@@ -458,7 +458,7 @@ def row(**values: Any) -> str:
     ("content", "name", "place", "options"),
     [
         (table("x,a,b,c,0\ny,a,b,c,3\n"), "rows.csv", ":3", {}),  # out of range
-        (table("x,a,b,c,3\ny,a,b,c,4\n"), "rows.csv", ":2", {}),
+        (table("x,a,b,c,3\ny,a,b,c,4\n"), "rows.csv", ":3", {}),  # counted from 1
         (table("x,a,b,c,2\ny,a,b,c,1\n"), "rows.csv", "", {}),  # from 0 or from 1
         (table("x,A1,b,c,A\ny,A1,b,c,D\n"), "rows.csv", ":3", {}),  # no such letter
         (row(choices={"label": ["A", "B"], "text": ["a", "b"]}, label="C"), "rows.jsonl", ":1", {}),
@@ -479,6 +479,9 @@ def row(**values: Any) -> str:
         (row(label=True), "rows.jsonl", ":1", {}),
         (row() + row(label=2), "rows.jsonl", ":2", {}),
         (row() + row(label="9" * 400), "rows.jsonl", ":2", {}),
+        (row(label=1) + row(label=2) + row(label=4), "rows.jsonl", ":3", {}),  # counted from 1: the wrong one is named
+        (row(choices={"label": ["A"], "text": ["x", "y"]}, label="A"), "rows.jsonl", ":1", {}),
+        (row(choices={"label": ["A", "A"], "text": ["x", "y"]}, label="A"), "rows.jsonl", ":1", {}),
         (row(label=[0]), "rows.jsonl", ":1", {}),
         (jsonl({"x": "x", "choices": ["a", "b"]}), "rows.jsonl", "", {}),  # which is the text?
         (jsonl({"text": "x", "a": "y", "b": "z"}), "rows.jsonl", "", {}),  # which are the choices?

@@ -176,14 +176,18 @@ def _texts_in(value: Any) -> Any:
     return [choice["text"] for choice in value] if _are_objects(value) else value
 
 
-def _labels_in(value: Any, count: int) -> list[str]:
-    """The labels of a row's choices, if it has its own; by default A, B, C, ..."""
+def _labels_in(value: Any, count: int, where: str) -> list[str]:
+    """The labels of a row's choices, if it has its own; by default A, B, C, ... Raises DataError where they do not fit."""
     own = value.get("label") if isinstance(value, dict) else None
     if _are_objects(value):
         own = [choice.get("label") for choice in value]
-    if not isinstance(own, list) or len(own) != count or None in own:
+    if not isinstance(own, list) or None in own:
         return [*_LETTERS[:count]]
-    return [*map(_letter, own)]
+    letters = [*map(_letter, own)]
+    if len(letters) != count or len(set(letters)) < count:
+        what = f"there are {plural(count, 'choice')} with the labels {', '.join(letters)}; expected one label for each"
+        raise DataError(what, where=where, hint=FIX_ROW)
+    return letters
 
 
 def _are_objects(value: Any) -> bool:
@@ -222,21 +226,23 @@ def _kind_of_labels(rows: Examples, column: str, names: Sequence[str]) -> tuple[
 
 def _count_from(rows: Examples, column: str, numbers: Mapping[int, int], choices: Sequence[Sequence[Any]]) -> str:
     """Whether these numbers count from 0 or from 1: from 1 if none is 0 and one is a last choice's. Raises DataError."""
-    last = any(number == len(choices[row]) for row, number in numbers.items())
-    inside = all(1 <= number <= len(choices[row]) for row, number in numbers.items())
-    if numbers and inside and not last:
-        each = numbers.values()
+    each = numbers.values()
+    if not numbers or min(each) < 1:
+        return "numbers"
+    if any(number == len(choices[row]) for row, number in numbers.items()):
+        return "numbers from 1"  # also where another one is wrong: `_place` names it
+    if all(number < len(choices[row]) for row, number in numbers.items()):
         what = f"the labels in column {column!r} are {min(each)} to {max(each)}, which could count from 0 or from 1"
         hint = "write letters (A, B, ...) or the texts of the choices; or add rows with the first and the last choice"
         raise DataError(what, where=rows.source, hint=hint)
-    return "numbers from 1" if numbers and inside else "numbers"
+    return "numbers"
 
 
 def _letters(rows: Examples, names: Sequence[str]) -> list[list[str]]:
     """The letters of each row's choices."""
     counts = map(len, _choices(rows, names))
     values = rows.columns[names[0]] if len(names) == 1 else [None] * len(rows)
-    return [_labels_in(value, count) for value, count in zip(values, counts, strict=True)]
+    return [_labels_in(value, count, rows.where(row)) for row, (value, count) in enumerate(zip(values, counts, strict=True))]
 
 
 def _letter(label: Any) -> str:
@@ -294,7 +300,7 @@ def _place(label: Any, choices: Sequence[Any], where: str, *, first: int) -> int
     place = number - first
     if not 0 <= place < len(choices):
         what = f"label {number} is out of range; expected {first} to {len(choices) - 1 + first}, for {len(choices)} choices"
-        raise DataError(what, where=where, hint=f"the labels count from {first}, as in training; {FIX_ROW}")
+        raise DataError(what, where=where, hint=f"the training labels count from {first}; {FIX_ROW}")
     return place
 
 
