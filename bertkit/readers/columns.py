@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 
 from bertkit.errors import DataError, listed
@@ -73,7 +74,7 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
     if name in names:
         return name
     if near := similar_name(name, names):
-        hint = f"did you mean {near}? rename it, or set it with {option} {near}"
+        hint = f"did you mean {near}? rename it, or set it with {option} {shlex.quote(near)}"
     elif any(map(_looks_like_data, names)):
         asked = "label,text" if len(names) == 2 else f"A,B,... with {len(names)} names"
         hint = f"the first row looks like data: if the file has no header, name its columns: --columns {asked}"

@@ -132,6 +132,14 @@ def read_recipe(values: dict[str, Any], folder: Path, own: Recipe | None = None)
     return from_json(values["recipe"], values["training"], where=str(folder / RUN_FILE), own=own)
 
 
+def refuse_different_tasks(runs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise UsageError for runs of several families. runs: the content of run.json, by the run's name."""
+    families = {name: values["recipe"].get("family") for name, values in runs.items()}
+    if len({*families.values()}) > 1:
+        what = f"the runs are of different tasks: {', '.join(f'{name} is {family}' for name, family in families.items())}"
+        raise UsageError(what, hint="give runs of the same task")
+
+
 # --- what differs between two runs ------------------------------------------------------------------------------------------
 
 

@@ -125,7 +125,7 @@ FAULTS: list[Found] = [
     ("warning", "1 row with control", ["train.csv:10"]),
     ("warning", "train: 1 text", ["train.csv:6", "train.csv:7"]),
     ("warning", "2 of 6 rows also in train, 1 of them", ["dev.csv:2", "dev.csv:3"]),
-    ("note", "no row has odd", []),
+    ("note", "no row has the label odd; the scores do not cover it", []),
     ("note", "1 row with HTML", ["train.csv:11"]),
     ("note", "1 duplicate", ["train.csv:2", "train.csv:5"]),
 ]

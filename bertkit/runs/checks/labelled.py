@@ -25,7 +25,7 @@ from bertkit.runs.checks.texts import check_texts, check_tokens, duplicates, wit
 from bertkit.tasks import TextClassification
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.defaults import choose_settings
-from bertkit.tasks.labels import misspelt
+from bertkit.tasks.labels import misspelt, no_row_has
 from bertkit.tasks.leaks import leaks
 from bertkit.tasks.recipe import Recipe, settle_columns
 from bertkit.tasks.splits import read_splits
@@ -258,8 +258,7 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
             names = listed([*map(quoted, only)], _SHOWN)
             yield Finding(severity, f"{split}: labels missing from {training}: {names}", hint=hint)
         if split != training and (never := sorted(set(known) - set(counts))) and counts:
-            names = listed([*map(quoted, never)], _SHOWN)
-            yield Finding("note", f"{split}: no row has {names}: its scores do not cover them")
+            yield Finding("note", f"{split}: {no_row_has(never)}")
 
 
 def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:

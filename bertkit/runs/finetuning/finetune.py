@@ -11,7 +11,6 @@ import torch
 
 from bertkit import progress
 from bertkit.config import filled
-from bertkit.errors import listed, quoted
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.precision import refuse_int8
@@ -25,6 +24,7 @@ from bertkit.runs.finetuning.training import baselines_of, prepare_training, tra
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import describe_run
 from bertkit.tasks.defaults import choose_settings
+from bertkit.tasks.labels import no_row_has
 from bertkit.tasks.leaks import leaks
 from bertkit.tasks.preview import preview
 from bertkit.tasks.recipe import Recipe
@@ -184,5 +184,4 @@ def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
         for part in (training, held_out)
     )
     if missing := sorted(labels - held_out_labels):
-        what = f"the label {quoted(missing[0])}" if len(missing) == 1 else f"the labels {listed([*map(quoted, missing)], 12)}"
-        progress.note(f"held out: no row has {what}; the scores do not cover {'it' if len(missing) == 1 else 'them'}")
+        progress.note(f"held out: {no_row_has(missing)}")

@@ -23,7 +23,7 @@ from bertkit.model.precision import precision_of
 from bertkit.readers import Examples, join_blocks
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.inference.scores import Predicted, evaluate_target
-from bertkit.runs.run_file import RUN_FILE, default_settings, flat, require_run
+from bertkit.runs.run_file import RUN_FILE, default_settings, flat, refuse_different_tasks, require_run
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import open_target
 
@@ -61,6 +61,7 @@ def compare(
     Raises UsageError for runs that are evaluated on different rows.
     """
     sides = [(name, _runs(name)) for name in names]  # all names are checked before the first evaluation
+    refuse_different_tasks({name: next(iter(runs.values())) for name, runs in sides})
     return compare_sides(*open_sides(sides, split, recipe_name, known), resamples=resamples)
 
 

@@ -25,7 +25,7 @@ from bertkit.runs.inference.destination import check_output
 from bertkit.runs.reporting.pretraining_report import describe_pretraining
 from bertkit.runs.reporting.reported_run import ReportedRun
 from bertkit.runs.reporting.task_report import describe_tasks
-from bertkit.runs.run_file import require_run
+from bertkit.runs.run_file import refuse_different_tasks, require_run
 from bertkit.runs.series import FOLDS, SEEDS, runs_to_use
 from bertkit.runs.tuning.study import TUNING_FILE, report_tuning
 
@@ -104,9 +104,7 @@ def _open(names: Sequence[str]) -> list[ReportedRun]:
         if (seeds := SEEDS.runs_in(Path(name))) and not values.get("baselines"):  # the first has those of all
             values["baselines"] = require_run(seeds[0]).get("baselines")
         runs.append(ReportedRun(name, folder, values))
-    if len({run.family for run in runs}) > 1:
-        what = f"the runs are of different tasks: {', '.join(f'{run.name} is {run.family}' for run in runs)}"
-        raise UsageError(what, hint="write a report of each")
+    refuse_different_tasks({run.name: run.values for run in runs})
     return runs
 
 
