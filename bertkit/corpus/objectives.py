@@ -22,8 +22,10 @@ from bertkit.text.tokenizer import Tokenizer
 
 
 class Sequences(NamedTuple):
-    """B sequences of N tokens. special: (N,) [CLS] and [SEP]. begins_word: (N,), valid only for whole-word masking. keys: (B,)
-    for each sequence's random bits. masked: the share of the tokens that masked objectives predict."""
+    """B sequences of N tokens. special: (N,) tokens that are never targets, such as [CLS]. begins_word: (N,), valid only for
+    whole-word masking. keys: (B,) for each sequence's random bits. masked: the share of the tokens that masked objectives
+    predict.
+    """
 
     input_ids: Ragged
     special: NDArray[np.bool_]

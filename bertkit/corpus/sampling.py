@@ -228,18 +228,17 @@ class CorpusSampler:
         input_ids = np.full(offsets[-1], self.tokenizer.sep_token_id, dtype=np.int32)
         input_ids[offsets[:-1]] = self.tokenizer.cls_token_id
         begins_word = np.ones(offsets[-1], dtype=bool)
-        special = np.ones(offsets[-1], dtype=bool)
         begins = np.concatenate([offsets[:-1] + 1, offsets[:-1] + 2 + drawn.num_a])  # of all As, and of all Bs
         starts, counts = np.concatenate([drawn.a, drawn.b]), np.concatenate([drawn.num_a, drawn.num_b])
         for number in np.unique(drawn.shard).tolist():
             shard, here = self.shards[number], np.tile(drawn.shard == number, 2)
             target, source = ranges(begins[here], counts[here]), ranges(starts[here], counts[here])
             input_ids[target] = shard.input_ids[source]
-            special[target] = False
             if self.masking != "token":
                 begins_word[target] = shard.begins_word(source)
         if self.entities is not None:
             self.entities.join(input_ids, begins_word)
+        special = np.isin(input_ids, self.tokenizer.control_ids)  # also where the text itself has them
         return Sequences(Ragged(input_ids, offsets), special, begins_word, sequence_keys(self.seed, numbers))
 
 

@@ -89,6 +89,7 @@ class Tokenizer:
             raise ModelError(what, where=where)
         ids = (self.vocab[self.special_tokens[role]] for role in SPECIAL_TOKENS)
         self.pad_token_id, self.unk_token_id, self.cls_token_id, self.sep_token_id, self.mask_token_id = ids
+        self.control_ids = [self.pad_token_id, self.cls_token_id, self.sep_token_id, self.mask_token_id]
         self.mask_token = self.special_tokens["mask_token"]
         cls, sep = self.special_tokens["cls_token"], self.special_tokens["sep_token"]
         backend.post_processor = processors.TemplateProcessing(

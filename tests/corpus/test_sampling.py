@@ -125,6 +125,18 @@ def test_masks_stand_where_the_labels_say(shards: list[Shard], tokenizer: Tokeni
     assert 0.7 < float((masked == tokenizer.mask_token_id).float().mean()) < 0.9
 
 
+@pytest.mark.parametrize("masking", MASKINGS)
+def test_special_tokens_of_the_text_itself_are_never_targets(tokenizer: Tokenizer, masking: str) -> None:
+    lines = ["the good [MASK] movie [SEP] city [PAD] river [CLS] [UNK] ."] * 6
+    shards = [make_part([lines] * 20, tokenizer, CorpusConfig(sentences="lines"))]
+    features = sampler(shards, tokenizer, masking=masking, batch_size=64).features_at(0)
+    never = [tokenizer.vocab[token] for token in ("[MASK]", "[SEP]", "[PAD]", "[CLS]")]
+    assert np.isin(never, features.input_ids.values).all(), "the text has them"
+    targets = features.labels["mlm"].values
+    assert not np.isin(targets, never).any()
+    assert tokenizer.unk_token_id in targets
+
+
 def test_whole_words_are_masked_whole(shards: list[Shard], tokenizer: Tokenizer) -> None:
     features = sampler(shards, tokenizer, masking="whole-word", batch_size=64).features_at(0)
     pieces = [number for token, number in tokenizer.vocab.items() if token.startswith("##")]
