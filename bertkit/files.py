@@ -291,6 +291,7 @@ class OutputFolder:
         content is moved back. Raises UsageError, MachineError.
         """
         self.move_aside()
+        is_new = not self.path.exists()
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         with lock(self.path, self.kind):
@@ -303,6 +304,9 @@ class OutputFolder:
             try:
                 yield
             except UserError:
+                if is_new:
+                    with suppress(OSError):  # it is not empty
+                        self.path.rmdir()
                 self._move_back()
                 raise
 
@@ -328,9 +332,7 @@ class OutputFolder:
             self._move_back()
 
     def _move_back(self) -> None:
-        """Remove the folder if it is empty, and move the old content back to its place."""
-        with suppress(OSError):
-            self.path.rmdir()
+        """Move the old content back to its place, if nothing has taken it."""
         if self.moves_to is not None and not self.path.exists():
             with disk_errors(self.path):
                 os.rename(self.moves_to, self.path)

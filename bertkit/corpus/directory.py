@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from bertkit import progress
 from bertkit.corpus.shard import CORPUS_FILES
-from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.errors import DataError, UsageError, UserError, listed, plural
 from bertkit.files import LEFTOVER, Kind, OutputFolder, remove_folder, sweep, write_json
 from bertkit.manifest import MANIFEST, verify
 from bertkit.text.tokenizer import TOKENIZER
@@ -20,7 +20,7 @@ META = "meta.json"
 SPLITS = ("train", "validation")
 FORMAT = 1
 BUILDING, _PLAN = "building", "plan.json"
-_REFUSED = "refused"  # below BUILDING, once the text was refused: another plan may take its place
+_REFUSED = "refused"  # below BUILDING, once text was refused: the same sources may be read in another way
 DECIDED = "decided"  # below BUILDING, once all parts are there: which documents are kept, and in which shards
 
 
@@ -73,19 +73,14 @@ def prepare(folder: Path, plan: dict[str, Any], overwrite: bool, reads: Sequence
     """The output folder of a corpus. Raises UsageError for an unfinished corpus that cannot be resumed."""
     output = OutputFolder.prepare(folder, CORPUS, resume=True, overwrite=overwrite, reads=reads)
     begun = _begun(folder / BUILDING) if output.resumes else None
-    if begun is not None:
+    if begun is not None and not _starts_again(folder / BUILDING, begun, plan):
         hint = "give another --output-dir, or --overwrite, which moves it aside"
-        changed = _changed(begun, _as_json(plan))
-        if changed and not (folder / BUILDING / _REFUSED).is_file():
+        if changed := _changed(begun, plan):
             what = f"the output folder holds an unfinished corpus with different settings: {changed}"
             raise UsageError(what, where=str(folder), hint=f"repeat its command, which resumes it; or {hint}")
         if "corpora" not in plan and any(source["name"] == "-" for source in plan["sources"]):
             raise UsageError("a corpus from standard input cannot be resumed", where=str(folder), hint=hint)
     return output
-
-
-def _as_json(plan: dict[str, Any]) -> dict[str, Any]:
-    return json.loads(json.dumps(plan))
 
 
 _READ = {"sources": "the text", "corpora": "the corpus"}  # what a build or a merge reads, by its key in a plan
@@ -97,7 +92,7 @@ def _changed(begun: dict[str, Any], plan: dict[str, Any]) -> str:
     def named(sources: Sequence[dict[str, Any]]) -> str:
         return listed([source["name"] for source in sources], 3) or "nothing"
 
-    told = []
+    told, plan = [], json.loads(json.dumps(plan))
     for key in {**begun, **plan}:
         before, now = begun.get(key), plan.get(key)
         if before == now or (key, before) == ("on_error", "fail"):  # what was read then had no faults
@@ -122,8 +117,8 @@ def opened(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
         if building.is_dir():
             sweep(building)
         if (begun := _begun(building)) is not None:
-            if changed := _changed(begun, _as_json(plan)):
-                progress.note(f"starting again, because of other settings than those that the text was refused with: {changed}")
+            if _starts_again(building, begun, plan):
+                progress.note("starting again: this differs from the command whose text was refused")
                 remove_folder(building)
             else:
                 progress.note(f"resuming: {_state_of(building)}")
@@ -131,12 +126,23 @@ def opened(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
         (building / _REFUSED).unlink(missing_ok=True)
         try:
             yield building
-        except DataError:
+        except UserError as error:
             if _begun(building) is None:
                 remove_folder(building)
-            else:
-                (building / _REFUSED).touch()
+            elif isinstance(error, (DataError, UsageError)):
+                with suppress(OSError):
+                    (building / _REFUSED).touch()
             raise
+
+
+def _starts_again(building: Path, begun: dict[str, Any], plan: dict[str, Any]) -> bool:
+    """Whether a build of the same sources takes the place of one whose text was refused. Parts from standard input are never
+    kept, for nobody knows what comes from there.
+    """
+    if not (building / _REFUSED).is_file() or (building / DECIDED).is_dir() or "corpora" in plan:
+        return False
+    before, now = ([source["name"] for source in each.get("sources", ())] for each in (begun, plan))
+    return before == now and ("-" in now or _changed(begun, plan) != "")
 
 
 def _plan_of(building: Path) -> dict[str, Any] | None:

@@ -315,6 +315,8 @@ class Documents:
         try:
             head.extend(islice(blocks, _HEAD))
         except DataError as error:
+            if self.layout == "auto" and self.faults.policy == "fail":
+                raise  # the layout would be guessed from less text than without the fault
             fault = error  # of what follows these blocks
         if layout == "auto":
             text = "\n".join(line.strip() for _, lines in head for line in lines).strip("\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import re
 import shutil
@@ -24,7 +25,7 @@ from remote_files import put
 from bertkit.corpus import build as module
 from bertkit.corpus import splits, workers
 from bertkit.corpus.build import CorpusConfig, build_corpus, make_part, merge_corpora
-from bertkit.corpus.directory import read_meta
+from bertkit.corpus.directory import parts_in, read_meta
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard, Shards
 from bertkit.corpus.splits import Decision
@@ -677,15 +678,25 @@ def test_a_build_without_a_finished_part_begins_again_with_any_settings(build, t
 
 
 def test_text_that_was_partly_read_from_standard_input_cannot_be_resumed(
-    small_parts, build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_parts, build, stopped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path / "a.txt", made_documents(60, 5))
-    for _ in range(2):
-        text = io.BytesIO((tmp_path / "a.txt").read_bytes() * 20 + b"\xff\n")  # more than is decoded at once
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(text))
-        with pytest.raises((DataError, UsageError)) as error:
-            build("c", "-")
-    assert error.value.what == "a corpus from standard input cannot be resumed"
+    """But one that was refused is read from the start again."""
+    text = write(tmp_path / "a.txt", made_documents(60, 5)).read_bytes() * 20  # more than is decoded at once
+
+    def piped(data: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    piped(text)
+    stopped("c", "-")
+    piped(text)
+    with pytest.raises(UsageError, match="a corpus from standard input cannot be resumed"):
+        build("c", "-")
+    piped(text + b"\xff\n")
+    with pytest.raises(DataError):
+        build("d", "-", layout="blank-lines")
+    assert parts_in(tmp_path / "d" / "building")
+    piped(text[: len(text) // 2])
+    assert 0 < build("d", "-", layout="blank-lines")["documents"]["read"] < 20 * 60
 
 
 def test_an_unfinished_corpus_resumes_only_of_the_same_remote_files(small_parts, build, stopped, tmp_path: Path) -> None:
@@ -768,41 +779,81 @@ def test_what_is_not_read_is_told(run_bertkit, tiny_tokenizer_dir: Path, tmp_pat
     assert run_bertkit(*train, "--on-error", "x", "-o", "u").code == 2
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(
+    ("more", "keeps"),
+    [
+        (("--on-error", "skip"), True),
+        (("--on-error", "replace"), True),
+        (("--encoding", "latin-1"), False),
+        (("--min-tokens", "9", "--on-error", "skip"), False),
+    ],
+)
 def test_a_build_that_ends_at_bad_text_can_be_repeated_with_other_options(
-    small_parts, run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path
+    small_parts, run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path, more: tuple[str, ...], keeps: bool, processes: int
 ) -> None:
     """Parts that are there are kept if only --on-error changes; with another way to read, all are made again."""
     write(tmp_path / "texts" / "a.txt", made_documents(120, 6))
-    path = write(tmp_path / "texts" / "b.txt", made_documents(20, 7))
-    path.write_bytes(b"the \xe9 movie\n" + path.read_bytes())
-    build = ("corpus", "build", "texts", "--tokenizer", tiny_tokenizer_dir, "--num-processes", 1)
-    assert run_bertkit(*build, "--on-error", "skip", "-o", "whole").code == 0
-    assert run_bertkit(*build, "--encoding", "latin-1", "-o", "latin").code == 0
-    for name, more, told in (
-        ("whole", ("--on-error", "skip"), "resuming: "),
-        ("latin", ("--encoding", "latin-1"), "starting again, "),
-    ):
-        assert run_bertkit(*build, "-o", "c").code == 3
-        assert [*(tmp_path / "c" / "building").glob("00000-*")], "parts of the first text"
+    path = write(tmp_path / "texts" / "b.txt", made_documents(120, 7))
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:-9], b"the \xe9 movie", *lines[-9:]]))
+    build = ("corpus", "build", "texts", "--tokenizer", tiny_tokenizer_dir, "--num-processes", processes)
+    assert run_bertkit(*build, *more, "-o", "whole").code == 0
+    assert run_bertkit(*build, "-o", "c").code == 3
+    parts = [*(tmp_path / "c" / "building").glob("0000?-*/input_ids.npy")]
+    assert {part.parent.name[:5] for part in parts} >= {"00000"}
+    for part in parts:
+        os.utime(part, (1, 1))
+    kept, decide = [], module.decide
+
+    def decided(*arguments: Any, **options: Any) -> Any:
+        kept.extend(map(os.path.getmtime, parts))
+        return decide(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "decide", decided)
         ran = run_bertkit(*build, *more, "-o", "c")
-        assert (ran.code, told in ran.err) == (0, True), ran.err
-        assert content(tmp_path / "c") == content(tmp_path / name)
-        shutil.rmtree(tmp_path / "c")
+    assert (ran.code, "resuming: " in ran.err, "starting again" in ran.err) == (0, keeps, not keeps), ran.err
+    assert all((modified == 1) == keeps for modified in kept)
+    assert len(kept) == len(parts)
+    assert content(tmp_path / "c") == content(tmp_path / "whole")
+
+
+def test_what_a_refused_build_does_not_allow(small_parts, build, stopped, tmp_path: Path, monkeypatch) -> None:
+    """Other text, which a mistyped folder may mean; and other settings once shards are written."""
+    write(tmp_path / "a.txt", made_documents(60, 5))
+    write(tmp_path / "other.txt", made_documents(60, 6))
+    (tmp_path / "b.txt").write_bytes(b"\xff\n")
+    with pytest.raises(DataError):
+        build("c", "a.txt", "b.txt")
+    with pytest.raises(UsageError, match="different settings: the text was"):
+        build("c", "other.txt")
+    write(tmp_path / "b.txt", made_documents(5, 7))
+    assert build("c", "a.txt", "b.txt")["documents"]["read"] == 65, "the same text, corrected"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_splits", lambda *_, **__: (_ for _ in ()).throw(DataError("a part is damaged")))
+        with pytest.raises(DataError):
+            build("d", "a.txt")
+    with pytest.raises(UsageError, match="min_tokens was 5, is 30"):
+        build("d", "a.txt", min_tokens=30)
+    assert build("d", "a.txt")["documents"]["read"] == 60
 
 
 def test_bad_text_does_not_displace_a_finished_corpus(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
     write(tmp_path / "a.txt", made_documents(40, 6))
     (tmp_path / "empty.txt").touch()
     (tmp_path / "bad.txt").write_bytes(b"\xff")
+    (tmp_path / "mine").mkdir()
     build = ("corpus", "build", "--tokenizer", tiny_tokenizer_dir, "--num-processes", 1, "-o", "c")
     assert run_bertkit(*build, "a.txt").code == 0
     before = content(tmp_path / "c")
-    for text in ("empty.txt", "bad.txt"):
-        ran = run_bertkit(*build, text, "--overwrite")
-        assert (ran.code, "moved c.old-1 back to c" in ran.err) == (3, True), ran.err
+    for text, code, more in (("empty.txt", 3, ()), ("bad.txt", 3, ()), ("a.txt", 2, ("--encoding", "latin-99"))):
+        ran = run_bertkit(*build, text, "--overwrite", *more)
+        assert (ran.code, "moved c.old-1 back to c" in ran.err) == (code, True), ran.err
         assert content(tmp_path / "c") == before
-        assert run_bertkit(*build[:-1], "fresh", text).code == 3
-    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "empty.txt", "bad.txt", "c"}
+        for folder in ("fresh", "mine"):
+            assert run_bertkit(*build[:-1], folder, text, *more).code == code
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "empty.txt", "bad.txt", "c", "mine"}
 
 
 def test_ctrl_c_while_workers_end_does_not_leave_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -815,11 +866,15 @@ def test_ctrl_c_while_workers_end_does_not_leave_them(monkeypatch: pytest.Monkey
         ended.append(True)
 
     monkeypatch.setattr(workers.ProcessPoolExecutor, "shutdown", pressed_again)
-    with workers.worker_processes(2) as call_each:
-        assert [*call_each(abs, [(-1,), (2,)])] == [1, 2]
-    assert ended == [True]
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have set it to be ignored
+    try:
+        with workers.worker_processes(2) as call_each:
+            assert [*call_each(abs, [(-1,), (2,)])] == [1, 2]
+        assert ended == [True]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_rows_without_text_are_counted(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:

@@ -396,7 +396,7 @@ def test_a_graph_with_other_logits_is_not_written(
     ran = exported(model, "--output-dir", tmp_path / "exported")
     assert ran.code == ModelError.exit_code
     assert "differ by 0.0002" in ran.err
-    assert [*(tmp_path / "exported").iterdir()] == []
+    assert not (tmp_path / "exported").exists()
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime", "onnxscript"])
@@ -449,7 +449,7 @@ def test_int8_that_loses_is_refused(
     ran = exported(run, "--int8", "--output-dir", folder)
     assert ran.code == ModelError.exit_code
     assert "int8 does not pass" in ran.err
-    assert [*folder.iterdir()] == []
+    assert not folder.exists()
     assert exported(run, "--int8", "--force", "--output-dir", folder).code == 0
     assert "It was forced: only" in (folder / "README.md").read_text(encoding="utf-8")
 
