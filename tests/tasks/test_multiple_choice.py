@@ -116,6 +116,8 @@ def test_a_list_of_choices_and_a_list_of_lines(tmp_path: Path) -> None:
         ([({"label": ["A", "B"], "text": ["x", "y"]}, "B"), ({"label": ["1", "2"], "text": ["x", "y"]}, "1")], [1, 0], False),
         ([([{"label": "A", "text": "x"}, {"label": "B", "text": "y"}], "B")], [1], False),
         ([({"text": ["x", "y"]}, "y")], [1], False),
+        ([({"label": [], "text": ["x", "y"]}, "b")], [1], False),
+        ([([{"label": n, "text": t} for n, t in ((0, "x"), (0, "y"), (1, "z"))], place) for place in (2, 0)], [2, 0], False),
         ([(["a", "b"], " b ")], [1], False),
         ([(["3", "2", "1"], "1")], [2], True),
         ([(["3", "2", "1"], 1), (["3", "2", "1"], 0)], [1, 0], False),  # a number among texts is a number
@@ -480,6 +482,7 @@ def row(**values: Any) -> str:
         (row() + row(label=2), "rows.jsonl", ":2", {}),
         (row() + row(label="9" * 400), "rows.jsonl", ":2", {}),
         (row(label=1) + row(label=2) + row(label=4), "rows.jsonl", ":3", {}),  # counted from 1: the wrong one is named
+        (row(label=1) + row(label=2) + row(label=-2), "rows.jsonl", ":3", {}),
         (row(choices={"label": ["A"], "text": ["x", "y"]}, label="A"), "rows.jsonl", ":1", {}),
         (row(choices={"label": ["A", "A"], "text": ["x", "y"]}, label="A"), "rows.jsonl", ":1", {}),
         (row(label=[0]), "rows.jsonl", ":1", {}),

@@ -176,18 +176,15 @@ def _texts_in(value: Any) -> Any:
     return [choice["text"] for choice in value] if _are_objects(value) else value
 
 
-def _labels_in(value: Any, count: int, where: str) -> list[str]:
-    """The labels of a row's choices, if it has its own; by default A, B, C, ... Raises DataError where they do not fit."""
+def _labels_in(value: Any, count: int) -> list[str]:
+    """The labels of a row's choices, if it has its own; by default A, B, C, ... None of them if its own do not fit."""
     own = value.get("label") if isinstance(value, dict) else None
     if _are_objects(value):
         own = [choice.get("label") for choice in value]
-    if not isinstance(own, list) or None in own:
+    if not isinstance(own, list) or not own or None in own:
         return [*_LETTERS[:count]]
     letters = [*map(_letter, own)]
-    if len(letters) != count or len(set(letters)) < count:
-        what = f"there are {plural(count, 'choice')} with the labels {', '.join(letters)}; expected one label for each"
-        raise DataError(what, where=where, hint=FIX_ROW)
-    return letters
+    return letters if len(letters) == len(set(letters)) == count else []
 
 
 def _are_objects(value: Any) -> bool:
@@ -213,7 +210,8 @@ def _kind_of_labels(rows: Examples, column: str, names: Sequence[str]) -> tuple[
     repeated = {row: _repeated(label, choices[row]) for row, label in labels.items()}
     numbers = {row: _number(label) for row, label in labels.items()}
     of_data = len(names) == 1 and any(isinstance(value, dict) or _are_objects(value) for value in rows.columns[names[0]])
-    if of_data and all(_letter(label) in letters[row] for row, label in labels.items()):
+    fitting = {row: label for row, label in labels.items() if letters[row]}
+    if of_data and (fitting or not labels) and all(_letter(label) in letters[row] for row, label in fitting.items()):
         return "letters", False
     if None in numbers.values():
         are_letters = None in repeated.values() and all(_letter(label) in [*_LETTERS] for label in labels.values())
@@ -226,8 +224,8 @@ def _kind_of_labels(rows: Examples, column: str, names: Sequence[str]) -> tuple[
 
 def _count_from(rows: Examples, column: str, numbers: Mapping[int, int], choices: Sequence[Sequence[Any]]) -> str:
     """Whether these numbers count from 0 or from 1: from 1 if none is 0 and one is a last choice's. Raises DataError."""
-    each = numbers.values()
-    if not numbers or min(each) < 1:
+    each = [number for number in numbers.values() if number >= 0]  # one below is wrong however the others count
+    if not each or min(each) < 1:
         return "numbers"
     if any(number == len(choices[row]) for row, number in numbers.items()):
         return "numbers from 1"  # also where another one is wrong: `_place` names it
@@ -242,7 +240,7 @@ def _letters(rows: Examples, names: Sequence[str]) -> list[list[str]]:
     """The letters of each row's choices."""
     counts = map(len, _choices(rows, names))
     values = rows.columns[names[0]] if len(names) == 1 else [None] * len(rows)
-    return [_labels_in(value, count, rows.where(row)) for row, (value, count) in enumerate(zip(values, counts, strict=True))]
+    return [_labels_in(value, count) for value, count in zip(values, counts, strict=True)]
 
 
 def _letter(label: Any) -> str:
@@ -276,6 +274,8 @@ def _labels(rows: Examples, column: str, names: Sequence[str], kind: str | None)
 
 def _place_of_letter(label: Any, letters: Sequence[str], where: str) -> int:
     """A label as the number of a choice, from 0, by the choices' letters."""
+    if not letters:
+        raise DataError("the choices' labels do not fit: expected a different one for each", where=where, hint=FIX_ROW)
     if (letter := _letter(label)) not in letters:
         what = f"the label {label!r} is not one of the choices' letters; expected {', '.join(letters)}"
         raise DataError(what, where=where, hint=FIX_ROW)

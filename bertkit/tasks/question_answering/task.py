@@ -163,13 +163,13 @@ class QuestionAnsweringTask(Task):
             by_way = rows_by_way(places) | {LOST: np.flatnonzero(lost).tolist()}  # also an answer without a token
             counts += [Count(len(by_way[how]), f"{{}} {how.what}", "answer") for how in WAYS if how is not LOST]
             first = listed([examples.where(row) for row in by_way[LOST]], 3)
-            too_long = ~lost & has_answer & (np.diff(windows.spans, axis=1)[:, 0] >= self.recipe.max_answer_length)
-            most = f"{self.recipe.max_answer_length} tokens (--max-answer-length), which is never predicted"
+            most = self.recipe.max_answer_length
+            too_long = ~lost & has_answer & (np.diff(windows.spans, axis=1)[:, 0] >= most)
             counts += [
                 Count(int((~has_answer).sum()), "{} without an answer", "question"),
                 Count(len(by_way[LOST]), f"{{}} {LOST.what}, ignored ({first})", "answer"),
                 Count(int((has_answer & ~lost & ~whole).sum()), f"{{}} not within one window ({_MORE_OVERLAP})", "answer"),
-                Count(int(too_long.sum()), f"{{}} longer than {most}", "answer"),
+                Count(int(too_long.sum()), f"{{}} of more than {most} tokens, never predicted (--max-answer-length)", "answer"),
             ]
         features = Features(
             input_ids=windows.input_ids,
