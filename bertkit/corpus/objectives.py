@@ -22,7 +22,7 @@ from bertkit.text.tokenizer import Tokenizer
 
 
 class Sequences(NamedTuple):
-    """B sequences of N tokens. special: (N,) tokens that are never targets, such as [CLS]. begins_word: (N,), valid only for
+    """B sequences of N tokens. special: (N,) tokens that are never masked, such as [CLS]. begins_word: (N,), valid only for
     whole-word masking. keys: (B,) for each sequence's random bits. masked: the share of the tokens that masked objectives
     predict.
     """

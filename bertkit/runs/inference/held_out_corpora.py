@@ -96,7 +96,8 @@ class HeldOut(NamedTuple):
         found = []
         for row, prediction in enumerate(self.model.decode(Split(examples, asked))):
             labels = features.labels[self.model.model.term][row]
-            right = dict(zip(features.rows[row][-len(labels) :].tolist(), labels.tolist(), strict=True))
+            own = features.rows[row]
+            right = dict(zip(own[len(own) - len(labels) :].tolist(), labels.tolist(), strict=True))
             first, *parts = texts[row].split(mask_token)
             pieces = [Piece(first)]
             for place, fills, part in zip(masks[row].tolist(), prediction.details["fills"], parts, strict=True):

@@ -65,6 +65,8 @@ def score_language_model(
     totals = of_all_processes(torch.from_numpy(sums), accelerator).tolist()
     for before, total in zip(("", *(f"{name}/" for name in held_out.parts)), totals, strict=True):
         for term, (loss, correct, targets) in zip(terms, total, strict=True):
+            if not targets:  # a source of nothing but special tokens
+                continue
             scores[f"{before}{term}_loss"] = loss / targets
             if term == terms[0]:
                 scores[f"{before}perplexity"] = math.exp(min(loss / targets, 700))
