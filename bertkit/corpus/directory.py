@@ -136,8 +136,8 @@ def opened(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
 
 
 def _starts_again(building: Path, begun: dict[str, Any], plan: dict[str, Any]) -> bool:
-    """Whether a build of the same sources takes the place of one whose text was refused. Parts from standard input are never
-    kept, for nobody knows what comes from there.
+    """Whether a build of the same sources takes the place of one whose text was refused: with other settings, or from standard
+    input, which may have other text now. With shards on disk it must not, for it would take them for its own.
     """
     if not (building / _REFUSED).is_file() or (building / DECIDED).is_dir() or "corpora" in plan:
         return False

@@ -177,7 +177,7 @@ def _texts_in(value: Any) -> Any:
 
 
 def _labels_in(value: Any, count: int) -> list[str]:
-    """The labels of a row's choices, if it has its own; by default A, B, C, ... None of them if its own do not fit."""
+    """The labels of a row's choices, if it has its own; by default A, B, C, ...; [] if its own do not fit."""
     own = value.get("label") if isinstance(value, dict) else None
     if _are_objects(value):
         own = [choice.get("label") for choice in value]
