@@ -330,20 +330,21 @@ def _resume(
     if state.best_step is not None and state.best_step <= best_since:
         state = TrainState(state.step, state.seconds)
     is_newest = checkpoint.resolve() == (newest_checkpoint(checkpoint.parent) or checkpoint).resolve()
-    if checkpoint.resolve().parent == run_dir.resolve() and accelerator.is_main_process and is_newest:
-        drop_older_checkpoints(checkpoint, config.keep_checkpoints)  # a kill may have prevented this
     of_best = checkpoint if state.best_step == state.step else checkpoint.with_name(f"checkpoint-{state.best_step}")
-    if is_newest and of_best != checkpoint:
-        verify_best(run_dir, verified.files)  # it stays the best if no later step is better
-    elif of_best.is_dir():
+    if of_best.is_dir():
         if of_best != checkpoint:
             verify_checkpoint(of_best)
         if writer is not None:
             copy_to_root(of_best, run_dir)  # run_dir may have an older model after a kill, or a later checkpoint's
+    elif is_newest:
+        verify_best(run_dir, verified.files)  # it stays the best if no later step is better
     elif state.best_step is not None:
         progress.warn(f"the best model so far, of step {state.best_step}, is missing: the best is now chosen among later steps")
         state = TrainState(state.step, state.seconds)
     accelerator.wait_for_everyone()
+    if checkpoint.resolve().parent == run_dir.resolve() and accelerator.is_main_process:
+        # A kill may have left older ones. Later ones are no longer part of this run: they must not be resumed from.
+        drop_older_checkpoints(checkpoint, config.keep_checkpoints if is_newest else "all")
     return state
 
 

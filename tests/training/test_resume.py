@@ -352,6 +352,26 @@ def test_checkpoints_apart_from_evaluations_and_how_many_are_kept(command, whole
     assert_same_run(run, whole)
 
 
+def test_later_checkpoints_are_gone_once_a_run_goes_on_from_an_earlier_one(command, whole: Path, tmp_path: Path) -> None:
+    """Else a kill before the next checkpoint would leave the model of one state and the checkpoint of another."""
+    run, how = tmp_path / "run", ("--keep-checkpoints", "all")
+    with before_step(13, act=lambda: os.kill(os.getpid(), signal.SIGINT)):
+        assert main(command(run, *how)) == 130
+    names = lambda: sorted(path.name for path in run.glob("checkpoint-*"))  # noqa: E731
+    assert names() == ["checkpoint-10", "checkpoint-14", "checkpoint-5"]
+
+    def crash() -> None:
+        raise RuntimeError("died")
+
+    with before_step(6, act=crash):
+        assert main(command(run, *how, "--resume", str(run / "checkpoint-5"))) == 1
+    assert names() == ["checkpoint-5"]
+    assert hash_of(run) == hash_of(run / "checkpoint-5")
+    assert main(command(run, *how)) == 0
+    assert_same_run(run, whole)
+    assert log_of(run) == log_of(whole)
+
+
 @pytest.mark.parametrize(("value", "said"), [("0", "'0'"), ("few", "'few'"), ("-1", "'-1'")])
 def test_a_number_of_checkpoints_that_is_none(value: str, said: str, command, refused, tmp_path: Path) -> None:
     refused(command(tmp_path / "run", f"--keep-checkpoints={value}"), "--keep-checkpoints", said)
