@@ -8,6 +8,7 @@ import glob
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import threading
@@ -78,9 +79,9 @@ def write_files(folder: Path, files: Mapping[str, str | Writer], *, locked: bool
     seen half-written.
 
     Each gets the mode of the file that it replaces, or that of the umask. locked: whether no other process writes there;
-    otherwise temporary names contain the process id. Raises MachineError.
+    otherwise temporary names contain the machine's name and the process id. Raises MachineError.
     """
-    asides = {name: folder / f"{UNFINISHED}{name}{'' if locked else f'.{os.getpid()}'}" for name in files}
+    asides = {name: folder / f"{UNFINISHED}{name}{'' if locked else f'.{_machine()}-{os.getpid()}'}" for name in files}
     renaming = False
     with disk_errors(folder):
         try:
@@ -110,10 +111,15 @@ def write_files(folder: Path, files: Mapping[str, str | Writer], *, locked: bool
 
 
 def _sweep_dead(folder: Path, name: str) -> None:
-    """Delete the temporary files that dead processes left of a file."""
+    """Delete the temporary files that dead processes of this machine left of a file."""
     for left in folder.glob(f"{UNFINISHED}{glob.escape(name)}.*"):
-        if not _runs(left.name.rpartition(".")[2]):
+        machine, _, process = left.name.rpartition(".")[2].rpartition("-")
+        if machine == _machine() and not _runs(process):
             left.unlink(missing_ok=True)
+
+
+def _machine() -> str:
+    return platform.node().replace(".", "-")
 
 
 def _runs(process: str) -> bool:
@@ -345,10 +351,10 @@ class OutputFolder:
 
 
 @contextmanager
-def lock(folder: Path, kind: str = "output", *, shared: bool = False) -> Iterator[None]:
+def lock(folder: Path, kind: str = "output", *, shared: bool = False, wait: bool = False) -> Iterator[None]:
     """Lock the folder itself: a killed process would leave a lock file behind. Raises UsageError if another process has it.
 
-    shared: only make sure that nobody writes; several processes may do this at once.
+    shared: only make sure that nobody writes; several processes may do this at once. wait: for the other process instead.
     """
     try:
         with disk_errors(folder):
@@ -361,7 +367,7 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False) -> Iterato
     try:
         with suppress(OSError):  # some network file systems lack such locks
             try:
-                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
                 what = f"another process is currently writing this {kind}"
                 raise UsageError(what, where=str(folder), hint=f"wait for it, or {_OTHER_FOLDER}") from None

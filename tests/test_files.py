@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 
 from bertkit.corpus.directory import CORPUS
 from bertkit.errors import MachineError, UsageError, UserError
-from bertkit.files import Kind, OutputFolder, lock, sweep
+from bertkit.files import Kind, OutputFolder, lock, sweep, write_files
 from bertkit.runs.directory import RUN
 from bertkit.runs.glue.submission import SUBMISSION
 from bertkit.runs.series import FOLDS, SEEDS
@@ -126,6 +129,15 @@ def test_the_remains_of_a_killed_process_count_as_nothing(tmp_path: Path) -> Non
     fill(tmp_path, {".unfinished-run.json": "{", ".unfinished-checkpoint-3/model.safetensors": "", ".tmpA3b2C1": ""})
     with OutputFolder.prepare(tmp_path, RUN).open():
         assert list(tmp_path.iterdir()) == []
+
+
+def test_temporary_files_of_processes_that_run_or_are_on_other_machines_stay(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("platform.node", lambda: "a.b")
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True)
+    names = (f"a-b-{dead.stdout.strip()}", f"a-b-{os.getppid()}", f"other-{dead.stdout.strip()}")
+    fill(tmp_path, {f".unfinished-x.json.{name}": "" for name in names})
+    write_files(tmp_path, {"x.json": "{}"}, locked=False)
+    assert {path.name for path in tmp_path.iterdir()} == {"x.json", *(f".unfinished-x.json.{name}" for name in names[1:])}
 
 
 @pytest.mark.parametrize("name", ["plan.2024.unfinished", ".notes.json.1", "building.done/plan.json", ".tmpfolder/a.txt"])

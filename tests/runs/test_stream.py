@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from remote_files import put
 
 from bertkit.readers import Examples
 from bertkit.runs.inference import outputs, predict
+from bertkit.runs.inference.destination import Destination
+from bertkit.runs.inference.outputs import Progress
 from bertkit.runs.inference.task_predictor import TaskPredictor
 
 pytestmark = pytest.mark.e2e
@@ -584,6 +587,16 @@ def test_a_command_that_writes_nothing_changes_no_folder(there: bool, model: Pat
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
+@pytest.mark.parametrize(("content", "told"), [("said,by\nfine,her\n", "b.csv"), ("text\n", "header but no rows (b.csv)")])
+def test_the_first_rows_of_every_file_are_read_before_any_is_predicted(
+    content: str, told: str, model: Path, run_bertkit, tmp_path: Path
+) -> None:
+    write_rows(tmp_path / "a.csv", rows(4))
+    (tmp_path / "b.csv").write_text(content, encoding="utf-8")
+    ran = run_bertkit("predict", model, "a.csv", "b.csv", "--output-dir", "out", *FP32)
+    assert (ran.code, told in ran.err, (tmp_path / "out").exists()) == (3, True, False), ran.err
+
+
 def test_what_a_folder_has_counts_only_for_the_files_it_is_of(model: Path, run_bertkit, tmp_path: Path) -> None:
     for name, count in (("in1/a.csv", 3), ("in2/a.csv", 4), ("b.csv", 5)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -600,6 +613,53 @@ def test_what_a_folder_has_counts_only_for_the_files_it_is_of(model: Path, run_b
         with pytest.raises(Killed):
             run_bertkit("predict", model, "in2/a.csv", *options)
     assert not (out / "_SUCCESS").exists()
+
+
+def test_a_folder_is_whole_once_the_files_of_all_commands_are(model: Path, run_bertkit, tmp_path: Path) -> None:
+    options, out = ("--output-dir", "out", *FP32), tmp_path / "out"
+    for name in "ab":
+        write_rows(tmp_path / f"{name}.csv", rows(6))
+    with pytest.MonkeyPatch.context() as patch:
+        killing(patch, 1, "computing")
+        with pytest.raises(Killed):
+            run_bertkit("predict", model, "a.csv", *options)
+    second = run_bertkit("predict", model, "b.csv", *options)
+    assert (second.code, "no _SUCCESS in out: a.jsonl of another command is missing" in second.err) == (0, True), second.err
+    assert not (out / "_SUCCESS").exists()
+    assert run_bertkit("predict", model, "a.csv", *options).code == 0
+    assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "_settings.json", "a.jsonl", "b.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"settings": {}, "how": {"threads": 0}}', "threads is 0"),
+        ('{"settings": {}, "how": [1]}', "how is [1]"),
+        ('{"settings": {}, "how": {}, "faults": 3}', "faults is 3"),
+        ('{"settings": {}, "how": {}, "faults": [[], 0]}', "counts"),
+        ('{"settings": {}, "how": {}, "counts": [1]}', "counts"),
+        ('{"settings": {}, "how": {}, "more": 1}', "more"),
+        ("[]", "JSON object"),
+        ("{", "Expecting"),
+    ],
+)
+def test_damaged_progress_is_refused(content: str, said: str, model: Path, run_bertkit, tmp_path: Path) -> None:
+    write_rows(tmp_path / "new.csv", rows())
+    (tmp_path / "out.jsonl.partial").write_text("", encoding="utf-8")
+    (tmp_path / "out.jsonl.progress.json").write_text(content, encoding="utf-8")
+    ran = run_bertkit("predict", model, "new.csv", "--output", "out.jsonl", *FP32)
+    assert (ran.code, said in ran.err, "--overwrite" in ran.err) == (2, True, True), ran.err
+
+
+def test_commands_that_begin_at_once_are_all_recorded(tmp_path: Path) -> None:
+    def record(name: str) -> None:
+        Destination.of([name], None, tmp_path / "out", None, [".jsonl"], overwrite=False).record(Progress({}, {}))
+
+    names = [f"{number}.csv" for number in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        assert [*threads.map(record, names)] == [None] * 40
+    recorded = json.loads((tmp_path / "out" / "_settings.json").read_text(encoding="utf-8"))["sources"]
+    assert sorted(recorded) == sorted(f"{number}.jsonl" for number in range(40))
 
 
 @pytest.mark.parametrize("is_half_there", [True, False])

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bertkit import progress
-from bertkit.errors import DataError, MachineError, UsageError
-from bertkit.files import disk_errors, flush, refuse_unwritable, write_json
+from bertkit.errors import DataError, MachineError, UsageError, listed
+from bertkit.files import disk_errors, flush, lock, refuse_unwritable, write_json
 from bertkit.readers.content import nearest_files, plain_name, source_name
 from bertkit.readers.remote import is_url, look_up, path_of
 from bertkit.runs.inference.outputs import START_OVER, TEXT, OutputFormat, Progress, is_text, suffix_of, unfinished
@@ -150,7 +150,7 @@ class Destination:
                 raise UsageError(what, where=source, hint=f"choose another --output-dir; or {START_OVER}")
 
     def record(self, state: Progress) -> None:
-        """Make the folder, and write into it what its content is begun with; every process may do it.
+        """Make the folder, and write into it what its content is begun with; several processes and commands may do it at once.
 
         Done when the first rows are read: a command that fails before then leaves nothing that would bind a later one.
         """
@@ -158,9 +158,10 @@ class Destination:
             return
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+        with lock(self.folder, wait=True), disk_errors(self.folder):
             (self.folder / SUCCESS).unlink(missing_ok=True)
-        before = self.recorded or state
-        write_json(self.folder / SETTINGS, before._replace(sources={**before.sources, **self._described()})._asdict())
+            before = self.recorded or state
+            write_json(self.folder / SETTINGS, before._replace(sources={**before.sources, **self._described()})._asdict())
 
     def _described(self) -> dict[str, Any]:
         """What identifies the sources, by their outputs' names."""
@@ -171,16 +172,17 @@ class Destination:
         """The finished and unfinished output of this command."""
         return [part for path in self.files.values() if path is not None for part in (path, *unfinished(path))]
 
-    @property
-    def _is_whole(self) -> bool:
-        return all(path is None or path.exists() for path in self.files.values())
-
     def close(self) -> None:
-        """Write _SUCCESS into the folder once every file exists, whichever process wrote it."""
-        if self.folder is not None and self._is_whole:
-            with disk_errors(self.folder):
-                (self.folder / SUCCESS).touch()
-                flush(self.folder)
+        """Write _SUCCESS into the folder once every file exists, whichever process or command was to write it."""
+        if self.folder is None or not all(path is None or path.exists() for path in self.files.values()):
+            return
+        with lock(self.folder, wait=True), disk_errors(self.folder):
+            begun = self.recorded
+            if missing := [name for name in (begun.sources if begun is not None else ()) if not (self.folder / name).exists()]:
+                progress.note(f"no {SUCCESS} in {self.folder}: {listed(missing)} of another command is missing")
+                return
+            (self.folder / SUCCESS).touch()
+            flush(self.folder)
 
 
 def _move(names: Iterable[str], folder: Path, to: Path) -> None:

@@ -119,7 +119,9 @@ class Progress(NamedTuple):
     def read(cls, path: Path) -> Progress | None:
         """The content of a file; None if it does not exist. Raises UsageError for a file of another kind."""
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            values = json.loads(path.read_text(encoding="utf-8"))
+            _check_types(values)
+            return cls(**values)
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
@@ -141,6 +143,28 @@ class Progress(NamedTuple):
         if told:
             what = f"the predictions there were made with other settings: {listed([*told.values()], 4, '; ')}"
             raise UsageError(what, where=where, hint=START_OVER)
+
+
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("settings", "how", "sources"), dict),
+    **dict.fromkeys(("windows", "rows", "size"), int),
+    **dict.fromkeys(("faults", "counts"), list),
+    "sha256": str,
+}
+
+
+def _check_types(values: Any) -> None:
+    """Raise ValueError unless these are JSON values of a Progress."""
+    if not isinstance(values, dict):
+        raise ValueError("it is not a JSON object")
+    for name, value in values.items():
+        if not isinstance(value, _TYPES.get(name, object)):
+            raise ValueError(f"{name} is {value!r:.60}")
+    threads, faults = values.get("how", {}).get("threads", 1), values.get("faults", [0, []])
+    if type(threads) is not int or threads < 1:
+        raise ValueError(f"threads is {threads!r:.60}")
+    if [*map(type, faults)] != [int, list] or not all(isinstance(each, list) for each in values.get("counts", ())):
+        raise ValueError("its counts are not numbers")
 
 
 class OutputFile(Output):

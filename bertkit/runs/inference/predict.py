@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -85,7 +85,7 @@ def predict_to(
 
 def _as_before(how: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The precision and micro-batch size of an unfinished command, where the user sets none; others are refused later."""
-    if how:
+    if "threads" in how:
         torch.set_num_threads(how["threads"])
     return {name: how[name] for name in ("precision", "micro_batch_tokens") if name in how and name not in options}
 
@@ -169,12 +169,15 @@ class _Command:
         if len(sources) > 1:  # each process predicts some of them
             sources = sources[everyone.process_index :: everyone.num_processes]
             self.predictor.processes = OneProcess(everyone.device)
+        finished = {name for name, path in self.to.files.items() if self.to.folder is not None and path and path.exists()}
+        for source in [name for name in sources if name not in finished][1:]:
+            if Path(source).is_file():  # a pipe can be read only once, and a URL should be
+                self.opened(source)  # bad input is found before the first file is predicted
         for source in sources:
-            path = self.to.files[source]
-            if self.to.folder is not None and path is not None and path.exists():
-                progress.note(f"{path} already exists")
-                continue
-            self.predict(source, self.output_for(source, path, state), state)
+            if source in finished:
+                progress.note(f"{self.to.files[source]} already exists")
+            else:
+                self.predict(source, self.output_for(source, self.to.files[source], state), state)
         self.to.close()
 
     def output_for(self, source: str, path: Path | None, state: Progress) -> Output:
@@ -185,13 +188,18 @@ class _Command:
         self.predictor.processes.wait_for_everyone()  # all processes have read its progress
         return output
 
-    def predict(self, source: str, output: Output, state: Progress) -> None:
-        """Predict the rows of a source. The first rows are read before the model's weights, to find bad input early."""
+    def opened(self, source: str) -> tuple[_Pages, Examples, Iterator[Examples]]:
+        """The pages of a source, its first window, and the windows after it. Raises DataError for a file without rows, or whose
+        columns are not the task's."""
         stream = windows(self.blocks_of(source))
         first = next(stream, None)
         if first is None:
             raise DataError("the file holds no rows", where=source_name(source))
-        pages = _Pages(self.predictor, self.layout, self.to.form, first)
+        return _Pages(self.predictor, self.layout, self.to.form, first), first, stream
+
+    def predict(self, source: str, output: Output, state: Progress) -> None:
+        """Predict the rows of a source. The first rows are read before the model's weights, to find bad input early."""
+        pages, first, stream = self.opened(source)
         assert self.predictor.model
         seen = Remarks()
         chooser = Chooser(self.predictor, self.layout) if self.layout.uncertain else None
