@@ -76,7 +76,7 @@ def build_corpus(
     one of `faults.POLICIES`. max_file_size: gigabytes that a compressed file may unpack to. An unfinished corpus is resumed.
     Raises UsageError for a folder with other content, DataError for bad text.
     """
-    sources = sources_of(names, include=include, text_column=config.text_column)
+    sources = sources_of(names, include=include, text_column=config.text_column, encoding=encoding)
     sources = _without_output(sources, names, output_dir.resolve())
     faults = Faults(on_error)
     if config.words == "jieba":

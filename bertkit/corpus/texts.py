@@ -35,7 +35,7 @@ class TextSources:
             raise UsageError(f"--on-error is {on_error!r}; expected {' or '.join(POLICIES)}")
         if "-" in names:
             raise UsageError("the text is read twice, but standard input can be read only once", hint="give a file or a folder")
-        self.sources = sources_of(names, include=include, text_column=text_column)
+        self.sources = sources_of(names, include=include, text_column=text_column, encoding=encoding)
         self.on_error = on_error
         self.how = {"text_column": text_column, "encoding": encoding, "max_file_size": max_file_size}
         self.faults = Faults(on_error)
@@ -46,10 +46,10 @@ class TextSources:
             yield from (document.lines for document in documents)
 
 
-def sources_of(names: Sequence[str], *, include: Sequence[str], text_column: str) -> list[Source]:
+def sources_of(names: Sequence[str], *, include: Sequence[str], text_column: str, encoding: str | None) -> list[Source]:
     """The sources of text; notes which other files in folders are skipped, and why. include: endings, or as in `look_for`."""
     patterns = [f"*{pattern}" if pattern.startswith(".") else pattern for pattern in include]
-    found = look_for(names, include=patterns, text_column=text_column)
+    found = look_for(names, include=patterns, text_column=text_column, encoding=encoding)
     for why, files in found.skipped.items():
         progress.note(f"skipped {listed(files, 4)}: {why}")
     return [*found.sources.values()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from bertkit.errors import DataError
@@ -18,11 +19,10 @@ def looks_like_arrow(content: Content) -> bool:
 
 def parse_arrow(content: Content) -> Iterator[Examples]:
     """The rows of a file; their places are row numbers from 0. Raises DataError for a damaged or empty file."""
-    import pyarrow
     from datasets import Features
 
     first = 0
-    try:
+    with arrow_errors(content.source):
         schema, batches, count = _opened(content)
         label_names = _class_names(Features.from_arrow_schema(schema))
         for batch in batches:
@@ -30,10 +30,19 @@ def parse_arrow(content: Content) -> Iterator[Examples]:
             lines = range(first, first := first + batch.num_rows)
             done = first / count if count else None
             yield Examples(batch.to_pydict(), content.source, lines, label_names=label_names, done=done)
-    except (OSError, ValueError, pyarrow.ArrowException) as error:
-        raise DataError(f"cannot read the file: {' '.join(str(error).split())}", where=content.source) from None
     if not first:
         raise DataError("there are no rows", where=content.source)
+
+
+@contextmanager
+def arrow_errors(source: str) -> Iterator[None]:
+    """Raise DataError in place of pyarrow's errors, and of Python's for the values of a damaged file."""
+    import pyarrow
+
+    try:
+        yield
+    except (OSError, ValueError, OverflowError, pyarrow.ArrowException) as error:
+        raise DataError(f"cannot read the file: {' '.join(str(error).split())}", where=source) from None
 
 
 def _opened(content: Content) -> tuple[Any, Iterable[Any], int]:

@@ -147,8 +147,9 @@ class Content:
 
     def _mended(self, block: bytes, first: int, error: DataError) -> Iterator[str]:
         """The lines of a block in which some are not text, as `error` says."""
-        if self.faults.policy == "fail" or error.where == self.source:
-            raise error  # in the latter case the whole file is something else
+        is_other_kind = error.where == self.source or two_byte_encoding(self.start)  # the whole file, not some lines
+        if self.faults.policy == "fail" or is_other_kind:
+            raise error
         for number, row in enumerate(block.removesuffix(_LINE_FEED).split(_LINE_FEED), start=first):
             try:
                 line = self._decode(row, number)

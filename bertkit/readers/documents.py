@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from bertkit.errors import DataError, listed, plural
+from bertkit.readers.arrow import arrow_errors
 from bertkit.readers.content import (
     MAX_FILE_SIZE,
     Content,
@@ -80,13 +81,16 @@ class Found:
     skipped: dict[str, list[str]] = field(default_factory=dict)
 
 
-def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: str = "text") -> Found:
+def look_for(
+    names: Sequence[str], *, include: Sequence[str] = (), text_column: str = "text", encoding: str | None = None
+) -> Found:
     """The sources that a command's arguments name: files, folders of text files, globs, URLs of these, "-" and data sets of the
     hub.
 
     In a folder, and in folders that it links to, these are the files with an ending in READ, compressed or not, files without
     an ending such as WikiExtractor's, and files whose names match a pattern in `include`, in the order of their paths. A source
-    named twice is read once. text_column: a column that tables must have. Raises DataError for a name without files.
+    named twice is read once. text_column: a column that tables must have. encoding: as in Documents. Raises DataError for a
+    name without files.
     """
     found = Found()
     for name in names:
@@ -97,7 +101,7 @@ def look_for(names: Sequence[str], *, include: Sequence[str] = (), text_column: 
         files = []
         skipped: dict[str, list[str]] = {}
         for file in there:
-            if is_folder and (why := _why_skipped(file, Path(name).expanduser(), include, text_column)):
+            if is_folder and (why := _why_skipped(file, Path(name).expanduser(), include, text_column, encoding)):
                 skipped.setdefault(why, []).append(file.name)
             else:
                 files.append(file)
@@ -172,7 +176,7 @@ def _left_out(path: str) -> list[str]:
         return []
 
 
-def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_column: str) -> str | None:
+def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_column: str, encoding: str | None) -> str | None:
     """Why a file in a folder is not read; None if it is."""
     file = Path(source.name)
     ending = extension(file.name)
@@ -186,14 +190,14 @@ def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_colu
         return None
     try:
         if not ending:
-            with open_content(source.name) as content:
+            with open_content(source.name, encoding=encoding) as content:
                 known = ARTICLE.match(content.beginning) or JSON.looks_like(content)
             return None if known else "without a file extension: --include '*' reads them as text"
         if ending in JSON.endings:
-            with open_content(source.name) as content:
+            with open_content(source.name, encoding=encoding) as content:
                 return "a JSON object, not rows" if is_one_object(content) else None
         if ending in DELIMITED.endings:
-            with open_content(source.name) as content:
+            with open_content(source.name, encoding=encoding) as content:
                 if (rows := next(parse_delimited(content, keep_broken=True), None)) and text_column not in rows.columns:
                     return f"a table without a column {text_column}: --text-column names it"
     except DataError:  # reported when the file is read
@@ -362,21 +366,18 @@ class Documents:
                     self.faults.take(DataError(what, where=f"{content.source}:{number}"))
 
     def _parquet_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        import pyarrow
         import pyarrow.parquet
 
         name = self.source.name
-        try:
-            with open_content(name) as content, pyarrow.parquet.ParquetFile(content.file()) as file:
-                names = file.schema_arrow.names
-                columns = [self.text_column] if self.text_column in names else names
-                number, rows = 0, max(1, file.metadata.num_rows)
-                for batch in file.iter_batches(batch_size=1024, columns=columns):
-                    self.position = self.source.size * (number + len(batch)) // rows
-                    yield from enumerate(batch.to_pylist(), start=number)
-                    number += len(batch)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"cannot read the Parquet file: {error}", where=name) from None
+        with arrow_errors(name), open_content(name) as content, pyarrow.parquet.ParquetFile(content.file()) as file:
+            names = file.schema_arrow.names
+            columns = [self.text_column] if self.text_column in names else names
+            number, rows = 0, max(1, file.metadata.num_rows)
+            for batch in file.iter_batches(batch_size=1024, columns=columns):
+                batch.validate(full=True)  # else a damaged one crashes whoever reads its values
+                self.position = self.source.size * (number + len(batch)) // rows
+                yield from enumerate(batch.to_pylist(), start=number)
+                number += len(batch)
 
 
 @contextmanager

@@ -41,13 +41,14 @@ def parse_label_studio(content: Content, *, labelled: bool = True) -> Iterator[E
 
     If a task has several annotations, the one marked as ground truth counts, else the first; tasks that annotators skipped are
     left out; a remark counts both. labelled: whether to read annotations; otherwise every task is a row, with its `id`. Raises
-    DataError, with file and line, for anything that is not a task.
+    DataError, with file and line, for anything that is not a task, and if all are skipped.
     """
+    several = skipped = 0
+    last: Examples | None = None  # the last block that has rows, without them
     for block in parse_jsonl(content):
         if not labelled:
             yield _bare(block)
             continue
-        several = skipped = 0
         rows: list[dict[str, Any]] = []
         kept = []
         nothing = [None] * len(block)
@@ -67,15 +68,27 @@ def parse_label_studio(content: Content, *, labelled: bool = True) -> Iterator[E
             marked = {"entities": next(iter(entities), None), "label": next(iter(classes), None)}
             rows.append({**others, "text": text, **marked})
             kept.append(block.lines[row])
+        if not rows:
+            continue
         columns = columns_of(rows)
         if not any(columns.get("label", ())):
             columns.pop("label", None)
-        notes = []
-        if skipped:
-            notes.append(f"ignored {plural(skipped, 'task')} that annotators skipped")
-        if several:
-            notes.append(f"{plural(several, 'task')} with several annotations: the ground truth is read, else the first")
-        yield replace(block, columns=columns, lines=kept, remarks=Remarks(tuple(notes)))
+        yield replace(block, columns=columns, lines=kept, remarks=_remarks(skipped, several))
+        several = skipped = 0
+        last = replace(block, columns={name: [] for name in columns}, lines=[])
+    if skipped and last is None:
+        raise DataError(f"annotators skipped {'all ' if skipped > 1 else ''}{plural(skipped, 'task')}", where=content.source)
+    if skipped and last is not None:
+        yield replace(last, remarks=_remarks(skipped, several))
+
+
+def _remarks(skipped: int, several: int) -> Remarks:
+    notes = []
+    if skipped:
+        notes.append(f"ignored {plural(skipped, 'task')} that annotators skipped")
+    if several:
+        notes.append(f"{plural(several, 'task')} with several annotations: the ground truth is read, else the first")
+    return Remarks(tuple(notes))
 
 
 def _bare(block: Examples) -> Examples:

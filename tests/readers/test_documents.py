@@ -13,6 +13,8 @@ import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from file_contents import refused, write
 from hypothesis import given, settings
@@ -209,6 +211,14 @@ def test_folders_globs_and_doubles(tmp_path):
         assert str(tmp_path / "packed.raw.gz") in look_for([str(tmp_path)], include=[pattern]).sources
 
 
+def test_an_encoding_is_that_of_the_files_that_are_looked_at_too(tmp_path):
+    write(tmp_path / "posts.csv", "body,by\nna\u00efve,her\n".encode("latin-1"))
+    write(tmp_path / "a.txt", "x\n")
+    for encoding, why in ((None, None), ("latin-1", "a table without a column text: --text-column names it")):
+        found = look_for([str(tmp_path)], encoding=encoding)
+        assert found.skipped == ({why: [str(tmp_path / "posts.csv")]} if why else {})
+
+
 def test_linked_folders_are_read_once(tmp_path):
     for name in ("real/a.txt", "real/deep/b.txt", "mine/c.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -378,11 +388,12 @@ def test_the_lines_after_a_fault_keep_their_numbers(tmp_path, monkeypatch, block
     ids=["cut gzip", "utf-16", "pdf"],  # a packed file holds the time: as a name it would differ between test processes
 )
 def test_a_file_that_cannot_be_read_is_a_fault(tmp_path, data):
-    faults = Faults("skip")
     path = write(tmp_path / "a.txt", data)
-    read(path, faults=faults)
-    assert faults.count >= 1
-    assert str(path) in faults.summary()
+    for policy in ("skip", "replace"):
+        faults = Faults(policy)
+        whole = read(path, faults=faults)  # of the cut one, what could be unpacked
+        assert {line for document in whole for line in document.lines} <= {"One."}
+        assert (faults.count, str(path) in faults.summary()) == (1, True)
 
 
 TABLE = "text\n" + "Good.\n" * 5 + '"Bad" quote.\n' + "Good.\n" * 1000
@@ -447,9 +458,28 @@ def test_rows_of_json_that_hold_no_text(tmp_path, line):
     assert refused(read, path).where == f"{path}:3"
 
 
+def as_parquet(texts: bytes) -> bytes:
+    lines = pyarrow.array(texts.splitlines(), pyarrow.binary())
+    column = pyarrow.Array.from_buffers(pyarrow.string(), len(lines), lines.buffers())  # whether or not it is UTF-8
+    pyarrow.parquet.write_table(pyarrow.table({"text": column}), out := io.BytesIO())
+    return out.getvalue()
+
+
+def test_parquet_with_bytes_that_are_no_text(tmp_path):
+    assert [document.lines for document in read(write(tmp_path / "good.parquet", as_parquet(b"One.\nTwo.\n")))] == [
+        ["One."],
+        ["Two."],
+    ]
+    path = write(tmp_path / "a.parquet", as_parquet(b"One.\nna\xefve\n"))
+    assert refused(read, path).where == str(path)
+    faults = Faults("skip")
+    assert read(path, faults=faults) == []
+    assert (faults.count, "the file is left out" in faults.summary()) == (1, True)
+
+
 @pytest.mark.parametrize("ending", ["txt.gz", "txt.xz", "parquet"])
 def test_damaged_files(tmp_path, ending):
-    packed = {"txt.gz": gzip.compress, "txt.xz": lzma.compress, "parquet": bytes}[ending](TEXT.encode() * 999)
+    packed = {"txt.gz": gzip.compress, "txt.xz": lzma.compress, "parquet": as_parquet}[ending](TEXT.encode() * 999)
     for data in (packed[: len(packed) // 2], packed[:20] + b"no such format" * 9):
         path = write(tmp_path / f"a.{ending}", data)
         assert refused(read, path).where == str(path)

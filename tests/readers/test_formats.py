@@ -466,14 +466,14 @@ def test_rows_of_json_that_share_no_keys_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("ending", "pack"), [("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)])
 def test_a_packed_file_ends_at_its_largest_size(tmp_path: Path, ending: str, pack: Callable[[bytes], bytes]) -> None:
-    for name, data in (("rows.csv", b"text,label\n" + b"good,pos\n" * 40_000), ("line.txt", b"a" * 400_000)):
+    for name, data, count in (("rows.csv", b"text,label\n" + b"good,pos\n" * 40_000, 40_000), ("line.txt", b"a" * 400_000, 1)):
         path = tmp_path / f"{name}.{ending}"
         path.write_bytes(pack(data))
         with pytest.raises(DataError) as error:
             read_file(path, max_file_size=0.0003)
         assert "unpacks to more than 0.0003 GB" in error.value.what
         assert "--max-file-size" in str(error.value.hint)
-        assert len(read_file(path, max_file_size=0.0005)) in (40_000, 1)
+        assert len(read_file(path, max_file_size=0.0005)) == count
 
 
 def test_a_damaged_arrow_file_is_refused(tmp_path: Path) -> None:

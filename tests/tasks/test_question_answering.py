@@ -614,6 +614,14 @@ def test_faults_of_data_are_named_by_row(tmp_path: Path, content: str, name: str
     assert error.value.where == f"{tmp_path / name}{line}"
 
 
+def test_questions_with_the_id_of_another_can_be_left_out(tmp_path: Path) -> None:
+    content = jsonl(*(FULL | {"id": name} for name in "xyx"), FULL | {"id": "z", "context": ""})
+    examples = load(tmp_path, content, on_error="skip")
+    assert examples.columns["id"] == ["x", "y"]
+    assert ["the id 'x' occurs twice" in each for each in examples.remarks.left_out] == [True, False]
+    assert load(tmp_path, content, to_predict=True, on_error="skip").columns["id"] == [*"xyxz"]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "question", "is_page"),
     [

@@ -254,6 +254,10 @@ def test_skipped_tasks_and_second_annotations_are_counted(tmp_path: Path) -> Non
     examples = read(write(tmp_path / "x.json", json.dumps(tasks)))
     assert (examples.columns["text"], examples.columns["tags"]) == ([TEXTS[0], TEXTS[2]], [["O"] * 4, ["O"]])
     assert ["1 task" in note for note in examples.remarks.notes] == [True, True]
+    alone = write(tmp_path / "z.json", json.dumps(tasks[1:2] * 3))
+    with pytest.raises(DataError) as error:
+        read(alone)
+    assert (error.value.what, error.value.where) == ("annotators skipped all 3 tasks", str(alone))
     tasks[0]["annotations"] = []
     path = write(tmp_path / "y.json", json.dumps(tasks))
     assert read(path, labelled=False).columns["text"] == [TEXTS[0], TEXTS[2]]

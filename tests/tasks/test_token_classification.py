@@ -349,34 +349,42 @@ SCENARIO = '{"tokens": ["a"], "tags": ["O"], "scenario": "x"}\n'
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "options", "error", "line"),
+    ("name", "content", "options", "error", "line", "said"),
     [
-        ("x.conll", POS, {"scheme": "iobes"}, UsageError, None),
-        ("x.conll", POS, {"constrained": True}, UsageError, None),
-        ("x.conll", POS, {"tags": "pos"}, UsageError, ""),
-        ("x.conll", POS, {"intent_column": "scene"}, UsageError, None),
-        ("x.conll", "a O\nb B-WHO\n", {"column": "5"}, UsageError, ":1"),
-        ("x.conll", ANY_CASE, {"labels": "O,B-WHO"}, DataError, ":3"),
-        ("x.conll", ANY_CASE, {"labels": "O,O"}, UsageError, None),
-        ("x.conll", as_columns(TRAIN), {"labels": "O,B-THING,B-WHO,I-THING,PAD"}, UsageError, None),
-        ("x.conll", ANY_CASE, {"class_weights": "b-who=2"}, UsageError, None),
-        ("x.conll", POS, {"head": "crf", "class_weights": "NOUN=2"}, UsageError, None),
-        ("x.conll", POS, {"head": "crf", "label_smoothing": 0.1}, UsageError, None),
-        ("x.jsonl", as_tokens(TRAIN), {"column": "2"}, UsageError, ""),
-        ("x.jsonl", as_tokens(TRAIN), {"tokens": "tags"}, UsageError, ""),
-        ("x.jsonl", SCENARIO, {"tags": "tag_s"}, DataError, ""),
-        ("x.jsonl", SCENARIO, {"intent": True}, DataError, ""),
-        ("x.jsonl", SCENARIO, {"intent": True, "intent_column": "scene"}, DataError, ""),
-        ("x.jsonl", SCENARIO.replace('"x"', "null"), {"intent": True, "intent_column": "scenario"}, DataError, ":1"),
-        ("x.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n', {"intent": True}, DataError, ""),
+        ("x.conll", POS, {"scheme": "iobes"}, UsageError, None, "iobes"),
+        ("x.conll", POS, {"constrained": True}, UsageError, None, "constrained"),
+        ("x.conll", POS, {"tags": "pos"}, UsageError, "", "'pos' for the tags"),
+        ("x.conll", POS, {"intent_column": "scene"}, UsageError, None, "--intent"),
+        ("x.conll", "a O\nb B-WHO\n", {"column": "5"}, UsageError, ":1", "no column '5'"),
+        ("x.conll", ANY_CASE, {"labels": "O,B-WHO"}, DataError, ":3", "B-Who"),
+        ("x.conll", ANY_CASE, {"labels": "O,O"}, UsageError, None, "O"),
+        ("x.conll", as_columns(TRAIN), {"labels": "O,B-THING,B-WHO,I-THING,PAD"}, UsageError, None, "PAD"),
+        ("x.conll", ANY_CASE, {"class_weights": "b-who=2"}, UsageError, None, "b-who"),
+        ("x.conll", POS, {"head": "crf", "class_weights": "NOUN=2"}, UsageError, None, "--class-weights"),
+        ("x.conll", POS, {"head": "crf", "label_smoothing": 0.1}, UsageError, None, "--label-smoothing"),
+        ("x.jsonl", as_tokens(TRAIN), {"column": "2"}, UsageError, "", "--column"),
+        ("x.jsonl", as_tokens(TRAIN), {"tokens": "tags"}, UsageError, "", "for both the words and the tags"),
+        ("x.jsonl", SCENARIO, {"tags": "tag_s"}, DataError, "", "tag_s"),
+        ("x.jsonl", SCENARIO, {"intent": True}, DataError, "", "intent"),
+        ("x.jsonl", SCENARIO, {"intent": True, "intent_column": "scene"}, DataError, "", "scene"),
+        (
+            "x.jsonl",
+            SCENARIO.replace('"x"', "null"),
+            {"intent": True, "intent_column": "scenario"},
+            DataError,
+            ":1",
+            "the intent is None",
+        ),
+        ("x.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n', {"intent": True}, DataError, "", "intent"),
     ],
 )
 def test_options_that_do_not_fit_the_data(
-    write: Write, name: str, content: str, options: dict[str, Any], error: type[UserError], line: str | None
+    write: Write, name: str, content: str, options: dict[str, Any], error: type[UserError], line: str | None, said: str
 ) -> None:
     path = write(name, content)
     with pytest.raises(error) as raised:
         fit_files(path, **options)
+    assert said in raised.value.what
     assert raised.value.where == (None if line is None else f"{path}{line}")
 
 

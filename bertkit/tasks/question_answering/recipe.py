@@ -15,7 +15,7 @@ from bertkit.readers.content import Content
 from bertkit.readers.delimited import sniff_separator
 from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, read_blocks
 from bertkit.tasks.question_answering.places import LOST, find_answers
-from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids
+from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids, repeated_ids
 from bertkit.tasks.recipe import Columns, Recipe
 
 _OF_SQUAD = ("answer_start", "is_impossible", "title")  # columns of SQuAD's JSON besides those that options name
@@ -108,14 +108,23 @@ class QuestionAnswering(Recipe):
         """Columns id, question, context; labelled: also answers, for each row a list of (text, start), start maybe None."""
         question = require_column(rows, self._question, option="--question")
         context = require_column(rows, self._context, option="--context")
+        if labelled and (again := next(repeated_ids(rows), None)):
+            raise again[1]
         standard: dict[str, Sequence[Any]] = {
-            "id": read_ids(rows, unique=labelled),
+            "id": read_ids(rows),
             "question": rows.texts(question, may_be_empty=True),  # CMRC 2018 has an empty one
             "context": rows.texts(context, may_be_empty=not labelled),
         }
         if labelled:
             standard["answers"] = read_answers(rows, self.answers)
         return replace(rows, columns=standard, label_names={}, own_names={"question": question, "context": context})
+
+    def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
+        found = super().refused(rows, labelled=labelled)  # which looks at each row by itself
+        if labelled and self.on_error == "skip":
+            kept = [row for row in range(len(rows)) if row not in found]
+            found |= {kept[at]: str(error) for at, error in repeated_ids(rows.select(kept))}
+        return dict(sorted(found.items()))
 
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
         return list(zip(examples.columns["question"], examples.columns["context"], strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bertkit.errors import DataError, plural
@@ -18,16 +18,20 @@ _CHINESE = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]"  # compiled on first use,
 Answers = list[tuple[str, int | None]]
 
 
-def read_ids(examples: Examples, *, unique: bool) -> list[str]:
-    """The id of each row, by default its number. unique: raise DataError if two rows have the same id."""
+def read_ids(examples: Examples) -> list[str]:
+    """The id of each row, by default its number."""
     given = examples.columns.get("id", [None] * len(examples))
-    ids = [str(row) if value in (None, "") else str(value) for row, value in enumerate(given, start=examples.first)]
+    return [str(row) if value in (None, "") else str(value) for row, value in enumerate(given, start=examples.first)]
+
+
+def repeated_ids(examples: Examples) -> Iterator[tuple[int, DataError]]:
+    """The rows with the id of an earlier row, each with the error for it."""
     first: dict[str, int] = {}
-    for row, name in enumerate(ids):
-        if (earlier := first.setdefault(name, row)) != row and unique:
+    for row, name in enumerate(read_ids(examples)):
+        if (earlier := first.setdefault(name, row)) != row:
             what = f"the id {name!r} occurs twice, first at {examples.where(earlier)}"
-            raise DataError(what, where=examples.where(row), hint="predictions are written by id: give each question its own")
-    return ids
+            hint = "predictions are written by id: give each question its own"
+            yield row, DataError(what, where=examples.where(row), hint=hint)
 
 
 def answers_column(examples: Examples, column: str | None) -> str:
