@@ -93,6 +93,11 @@ def test_unknown_keys_are_kept() -> None:
         ("id2label", {"0": "a", "1": "a"}),
         ("id2label", {"a": 0}),
         ("id2label", ["a", "b"]),
+        # numbers of labels that would take all memory, or are none
+        ("num_labels", 10**10),
+        ("num_labels", True),
+        ("num_labels", "3"),
+        ("num_labels", -1),
     ],
 )
 def test_a_bad_value_is_refused_by_name(key: str, value: object) -> None:
@@ -100,6 +105,15 @@ def test_a_bad_value_is_refused_by_name(key: str, value: object) -> None:
         BertConfig.from_dict({**TINY, key: value}, where="m/config.json")
     assert key in error.value.what
     assert (error.value.where, error.value.exit_code) == ("m/config.json", 4)
+
+
+@pytest.mark.parametrize(("name", "value"), [("initializer_range", "Infinity"), ("unread", "NaN")])
+def test_values_that_json_does_not_have_are_refused(name: str, value: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(f'{{"hidden_size": 32, "{name}": {value}}}', encoding="utf-8")
+    with pytest.raises(ModelError) as error:
+        BertConfig.read(path)
+    assert (value in error.value.what, error.value.where) == (True, str(path))
 
 
 def test_numbers_of_labels_that_differ_are_refused() -> None:

@@ -65,7 +65,8 @@ _LEAST = {
     "type_vocab_size": 1,
     "pad_token_id": 0,
 }
-_MOST_LAYERS, _MOST_PARAMETERS = 1000, 20 * 10**9  # far beyond any BERT: building more would take hours, or all memory
+# Far beyond any BERT: building more would take hours, or all memory.
+_MOST_LAYERS, _MOST_PARAMETERS, _MOST_LABELS = 1000, 20 * 10**9, 10**6
 _MOST = {
     "hidden_dropout_prob": 1.0,
     "attention_probs_dropout_prob": 1.0,
@@ -180,7 +181,10 @@ class BertConfig:
             if count is not None and count != len(names):
                 what = f"num_labels is {count!r}, but id2label names {len(names)} labels"
                 raise ModelError(what, where=where, hint="remove one of the two")
-        elif isinstance(count := count or values.get("_num_labels"), int):
+        elif (count := count or values.get("_num_labels")) is not None:
+            if type(count) is not int or not 0 <= count <= _MOST_LABELS:
+                what = f"num_labels is {count!r}; expected a whole number of at most {_MOST_LABELS:,}"
+                raise ModelError(what, where=where, hint="is the file damaged?")
             known["id2label"] = {i: f"LABEL_{i}" for i in range(count)}
         derived = own | {"label2id", "num_labels", "_num_labels"}
         known["extra"] = {key: value for key, value in values.items() if key not in derived}
@@ -193,7 +197,7 @@ class BertConfig:
     def read(cls, path: Path) -> BertConfig:
         """The configuration in a config.json, or in Google's bert_config.json."""
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
         except OSError as error:
             raise ModelError(f"the configuration cannot be read: {error.strerror}", where=str(path)) from None
         except (ValueError, RecursionError) as error:
@@ -212,6 +216,10 @@ class BertConfig:
             values["label2id"] = {name: i for i, name in self.id2label.items()}
         values = {key: value for key, value in values.items() if value is not None and value is not False}
         return {"model_type": "bert", **self.extra, **values}
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"it has the value {name}")
 
 
 def _label_names(id2label: Any, where: str) -> dict[int, str]:

@@ -176,7 +176,8 @@ def weight_files(folder: Path) -> list[Path]:
     if not name.endswith(".index.json"):
         return [folder / name]
     try:
-        shards = sorted(set(json.loads((folder / name).read_text(encoding="utf-8"))["weight_map"].values()))
+        weight_map = json.loads((folder / name).read_text(encoding="utf-8"))["weight_map"]
+        shards = sorted({str(shard) for shard in weight_map.values()})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ModelError("the index of the weights has no readable weight_map", where=str(folder / name)) from None
     if missing := [shard for shard in shards if not (folder / shard).is_file()]:
@@ -335,9 +336,9 @@ def _check_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path
         return
     heads_alone = all(map(_is_head, wrong))
     hint = "bertkit finetune --fresh-head trains a new head in its place" if heads_alone else None
-    actual, expected = len(state[wrong[0]]), len(own[wrong[0]])
-    if heads_alone and wrong[0].startswith("classifier.") and actual != expected:
-        raise ModelError(f"the model's head has {actual} labels, this task has {expected}", where=str(folder), hint=hint)
+    actual, expected = state[wrong[0]].shape[:1], own[wrong[0]].shape[:1]
+    if heads_alone and wrong[0].startswith("classifier.") and actual and actual != expected:
+        raise ModelError(f"the model's head has {actual[0]} labels, this task has {expected[0]}", where=str(folder), hint=hint)
     shapes = [f"{name} is {_shape(state[name])}, expected {_shape(own[name])}" for name in wrong]
     raise ModelError(f"wrong shapes: {listed(shapes, separator='; ')}", where=str(folder), hint=hint)
 
