@@ -10,8 +10,6 @@ import typer
 from bertkit.cli.options import AsJson, Ensemble, RecipeOfModel, RunOrModel, print_json, recipe_options, with_options
 from bertkit.errors import UsageError
 
-_FILES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".conll", ".conllu", ".parquet", ".gz")  # endings of files, not of folders
-
 
 @with_options(recipe_options("eval"))
 def evaluate(
@@ -53,6 +51,8 @@ def evaluate(
     """
     from bertkit import progress
     from bertkit.files import refuse_unwritable, write_files
+    from bertkit.readers.content import extension, plain_name
+    from bertkit.readers.formats import TAGGED, TEXTS, endings_of
     from bertkit.report import show
     from bertkit.runs.inference.held_out_corpora import evaluate_corpora
     from bertkit.runs.inference.language_model import is_language_model, refuse_task_options
@@ -61,7 +61,9 @@ def evaluate(
     from bertkit.runs.target import open_target
 
     if output_dir is not None:
-        if output_dir.is_file() or (output_dir.suffix in _FILES and not output_dir.is_dir()):
+        name = output_dir.name
+        is_named_as_file = plain_name(name) != name or extension(name) in endings_of((*TEXTS, *TAGGED))
+        if output_dir.is_file() or (is_named_as_file and not output_dir.is_dir()):
             raise UsageError("--output-dir names a file; expected a folder", where=str(output_dir))
         refuse_unwritable(output_dir)
     run, *others = runs_to_use(target, ensemble=ensemble)

@@ -140,6 +140,20 @@ def test_what_has_no_counterpart_is_refused_with_the_way_to_say_it_here(typed: s
     assert hint in str(error.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("typed", "ignored"),
+    [
+        ("--run_name x --group_by_length --pad_to_max_length true --trust_remote_code false --do_train", 3),
+        ("--do_train --do_eval --bf16", 0),
+    ],
+)
+def test_what_has_no_effect_is_named(typed: str, ignored: int, capsys: pytest.CaptureFixture[str]) -> None:
+    translate(["finetune", "rte", *typed.split()])
+    told = capsys.readouterr().err
+    names = ", ".join(["--run_name", "--group_by_length", "--pad_to_max_length"][:ignored])
+    assert told == (f"ignored: {names}; --eval-steps and --save-steps set when to evaluate and save\n" if ignored else "")
+
+
 def test_other_commands_stay_as_they_are(run_bertkit) -> None:
     ran = run_bertkit("eval", "run", "--do_train", "false")
     assert (ran.code, "No such option: --do_train" in ran.err) == (2, True), ran.err
