@@ -68,6 +68,8 @@ def test_only_what_is_wanted_is_compared(folder: Path) -> None:
     flip(folder / "model.bin")
     verify(folder, "config.json".__eq__)
     finish()
+    with pytest.raises(ModelError, match=r"model\.bin"):
+        verify(folder, "model.bin".__eq__)
 
 
 def test_what_people_edit_is_a_warning_unless_the_owner_is_strict(folder: Path, warnings: list[str]) -> None:

@@ -41,9 +41,11 @@ def test_intents_have_types_too(make_model_dir: Callable[..., Path], tmp_path: P
     model = make_model_dir("BertModel")
     run = train(tmp_path / "run", model, tmp_path / "rows.jsonl", family="token-classification", intent=True)
     found = TablePredictor(str(run), *FP32, torch.get_num_threads())(pa.table({"tokens": [["the", "movie"]]}))
-    (row,) = found.to_pylist()
-    assert row["intent"] in ("a", "b")
-    assert 0.5 <= row["intent_probability"] <= 1
+    assert [found.schema.field(name).type for name in ("intent", "intent_probability")] == [pa.string(), pa.float64()]
+    predictor = bertkit.load(str(run), *FP32)
+    ((row,), (prediction,)) = found.to_pylist(), predictor.predict([["the", "movie"]])
+    wanted = predictor.presents.row(prediction, predictor.examples([["the", "movie"]]), 0)
+    assert (row["intent"], row["intent_probability"]) == (wanted["intent"], wanted["intent_probability"])
 
 
 def test_questions_that_may_have_no_answer_have_types_too(make_model_dir: Callable[..., Path], tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_every_result_is_shown_once() -> None:
     assert [block["name"] for block in BLOCKS["README.md"]] == [headlines.NAME]
     shown = [
         name
-        for page in ("results.md", "speed.md", "scale.md", "serve.md", "engines.md")
+        for page in ("results.md", "speed.md", "precision.md", "scale.md", "serve.md", "engines.md")
         for block in BLOCKS[page]
         for name in results.TABLES[block["name"]]
     ]
