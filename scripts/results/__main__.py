@@ -41,7 +41,10 @@ from scripts.results import (
 )
 from scripts.results.entries import AFTER_NLI, BY_PRECISION, ENTRIES, FEW, FIVE_SEEDS, FROM_OWN, SETTINGS, Entry
 
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "scale", "serve", "engines")))
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("results", "speed", "precision", "scale", "serve", "engines")),
+)
 
 
 @dataclass(frozen=True)
