@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bertkit.errors import ModelError
 from bertkit.files import disk_errors, remove_folder, write_files
-from bertkit.manifest import MANIFEST, Manifest, Owner, replace_files
+from bertkit.manifest import MANIFEST, Manifest, Owner, replace_files, verify
 from bertkit.model.directory import WEIGHT_FILES
 
 TRAINING = "training"  # the folder of a checkpoint that only a resumed run needs
@@ -32,6 +32,16 @@ def verify_checkpoint(folder: Path) -> Manifest:
             error.hint = f"--resume {earlier[-1]} continues from an earlier one; {error.hint}"
         raise
     return manifest
+
+
+def verify_model(checkpoint: Path) -> None:
+    """Raise ModelError unless the model of a checkpoint is there and has the manifest's sha256."""
+    verify(checkpoint, lambda name: "/" not in name, CHECKPOINT, now=True)
+
+
+def has_best(run_dir: Path) -> bool:
+    """Whether the root of a run has its best model."""
+    return Manifest.read(run_dir, BEST) is not None
 
 
 def verify_best(run_dir: Path, names: Iterable[str]) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bertkit import progress
 from bertkit.config import TrainConfig
 from bertkit.errors import Stopped, UsageError
-from bertkit.manifest import finish
+from bertkit.manifest import MANIFEST, finish
 from bertkit.model import peers
 from bertkit.model.batch import Batch
 from bertkit.model.bert import check_compiler, compile_layers, set_activation_checkpointing
@@ -35,9 +35,11 @@ from bertkit.training.checkpoint import (
     TRAINING,
     copy_to_root,
     drop_older_checkpoints,
+    has_best,
     newest_checkpoint,
     verify_best,
     verify_checkpoint,
+    verify_model,
 )
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizer import Optimizer, learning_rate_of
@@ -325,6 +327,8 @@ def _resume(
 
     The arguments are those of `train`. Returns the progress, without a best step up to best_since. Raises ModelError.
     """
+    if is_own := checkpoint.resolve().parent == run_dir.resolve():
+        checkpoint = run_dir / checkpoint.resolve().name  # which may have been given by a link
     verified = verify_checkpoint(checkpoint)
     state = _restore(checkpoint, optimizer, read_model, accelerator.device)
     if state.best_step is not None and state.best_step <= best_since:
@@ -333,17 +337,19 @@ def _resume(
     of_best = checkpoint if state.best_step == state.step else checkpoint.with_name(f"checkpoint-{state.best_step}")
     if of_best.is_dir():
         if of_best != checkpoint:
-            verify_checkpoint(of_best)
+            verify_model(of_best)
         if writer is not None:
             copy_to_root(of_best, run_dir)  # run_dir may have an older model after a kill, or a later checkpoint's
-    elif is_newest:
+    elif is_newest and has_best(run_dir):
         verify_best(run_dir, verified.files)  # it stays the best if no later step is better
     elif state.best_step is not None:
         progress.warn(f"the best model so far, of step {state.best_step}, is missing: the best is now chosen among later steps")
         state = TrainState(state.step, state.seconds)
+        if writer is not None:
+            (run_dir / MANIFEST).unlink(missing_ok=True)  # of a later checkpoint's model, which is not this run's best
     accelerator.wait_for_everyone()
-    if checkpoint.resolve().parent == run_dir.resolve() and accelerator.is_main_process:
-        # A kill may have left older ones. Later ones are no longer part of this run: they must not be resumed from.
+    if is_own and accelerator.is_main_process:
+        # A kill may have left older ones. Later ones do not fit the model at the root: they must not be resumed from.
         drop_older_checkpoints(checkpoint, config.keep_checkpoints if is_newest else "all")
     return state
 

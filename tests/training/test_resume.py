@@ -372,6 +372,37 @@ def test_later_checkpoints_are_gone_once_a_run_goes_on_from_an_earlier_one(comma
     assert log_of(run) == log_of(whole)
 
 
+def test_a_best_model_that_is_gone_stays_gone_after_a_kill(command, tmp_path: Path, capsys) -> None:
+    """At the root is that of a later checkpoint, from which the run does not go on."""
+    run, how = tmp_path / "run", ("--keep-checkpoints", "all")
+    with before_step(13, act=lambda: os.kill(os.getpid(), signal.SIGINT)):
+        assert main(command(run, *how)) == 130
+    shutil.rmtree(run / "checkpoint-5")
+
+    def crash() -> None:
+        raise RuntimeError("died")
+
+    with before_step(11, act=crash):
+        assert main(command(run, *how, "--resume", str(run / "checkpoint-10"))) == 1
+    assert "the best model so far, of step 5, is missing" in capsys.readouterr().err
+    assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-10"]
+    assert main(command(run, *how)) == 0
+    assert "the best model so far, of step 5, is missing" in capsys.readouterr().err
+    assert read_json(run / "run.json")["best"]["step"] == 15
+    assert hash_of(run) == hash_of(run / "checkpoint-15")
+
+
+def test_a_best_model_that_a_checkpoint_has_is_put_back(command, whole: Path, tmp_path: Path) -> None:
+    run, how = tmp_path / "run", ("--keep-checkpoints", "all")
+    with before_step(13, act=lambda: os.kill(os.getpid(), signal.SIGINT)):
+        assert main(command(run, *how)) == 130
+    (run / "model.safetensors").unlink()
+    (run / "model.safetensors").write_bytes(b"damaged")
+    (run / "latest").symlink_to(run / "checkpoint-14")
+    assert main(command(run, *how, "--resume", str(run / "latest"))) == 0
+    assert_same_run(run, whole)
+
+
 @pytest.mark.parametrize(("value", "said"), [("0", "'0'"), ("few", "'few'"), ("-1", "'-1'")])
 def test_a_number_of_checkpoints_that_is_none(value: str, said: str, command, refused, tmp_path: Path) -> None:
     refused(command(tmp_path / "run", f"--keep-checkpoints={value}"), "--keep-checkpoints", said)
