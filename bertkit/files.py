@@ -367,10 +367,12 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False, wait: bool
     try:
         with suppress(OSError):  # some network file systems lack such locks
             try:
-                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
                 what = f"another process is currently writing this {kind}"
-                raise UsageError(what, where=str(folder), hint=f"wait for it, or {_OTHER_FOLDER}") from None
+                if not wait:
+                    raise UsageError(what, where=str(folder), hint=f"wait for it, or {_OTHER_FOLDER}") from None
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -6,10 +6,12 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,7 @@ import pytest
 import torch
 from remote_files import put
 
+from bertkit.errors import UsageError
 from bertkit.readers import Examples
 from bertkit.runs.inference import outputs, predict
 from bertkit.runs.inference.destination import Destination
@@ -624,7 +627,9 @@ def test_a_folder_is_whole_once_the_files_of_all_commands_are(model: Path, run_b
         with pytest.raises(Killed):
             run_bertkit("predict", model, "a.csv", *options)
     second = run_bertkit("predict", model, "b.csv", *options)
-    assert (second.code, "no _SUCCESS in out: a.jsonl of another command is missing" in second.err) == (0, True), second.err
+    assert (second.code, "no _SUCCESS in out: a.jsonl, which another command began, is missing" in second.err) == (0, True), (
+        second.err
+    )
     assert not (out / "_SUCCESS").exists()
     assert run_bertkit("predict", model, "a.csv", *options).code == 0
     assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "_settings.json", "a.jsonl", "b.jsonl"]
@@ -637,7 +642,11 @@ def test_a_folder_is_whole_once_the_files_of_all_commands_are(model: Path, run_b
         ('{"settings": {}, "how": [1]}', "how is [1]"),
         ('{"settings": {}, "how": {}, "faults": 3}', "faults is 3"),
         ('{"settings": {}, "how": {}, "faults": [[], 0]}', "counts"),
-        ('{"settings": {}, "how": {}, "counts": [1]}', "counts"),
+        ('{"settings": {}, "how": {}, "counts": [1]}', "iterable"),
+        ('{"settings": {}, "how": {}, "counts": [[]]}', "missing"),
+        ('{"settings": {}, "how": {}, "faults": [1, [2]]}', "names"),
+        ('{"settings": {}, "how": {}, "sources": {"a.jsonl": 3}}', "sources"),
+        ("[" * 100_000, "recursion"),
         ('{"settings": {}, "how": {}, "more": 1}', "more"),
         ("[]", "JSON object"),
         ("{", "Expecting"),
@@ -649,6 +658,29 @@ def test_damaged_progress_is_refused(content: str, said: str, model: Path, run_b
     (tmp_path / "out.jsonl.progress.json").write_text(content, encoding="utf-8")
     ran = run_bertkit("predict", model, "new.csv", "--output", "out.jsonl", *FP32)
     assert (ran.code, said in ran.err, "--overwrite" in ran.err) == (2, True, True), ran.err
+
+
+def test_a_command_that_another_has_overtaken_changes_nothing(tmp_path: Path) -> None:
+    def at(source: str) -> Destination:
+        return Destination.of([source], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
+
+    mine, theirs = Progress({"model": 1}, {}), Progress({"model": 2}, {})
+    for progress in (mine, theirs):
+        at("a.csv").check(progress)  # the folder is empty
+    at("a.csv").record(theirs)
+    before = (tmp_path / "out" / "_settings.json").read_bytes()
+    with pytest.raises(UsageError, match="other settings: model was 2, is 1"):
+        at("b.csv").record(mine)
+    assert (tmp_path / "out" / "_settings.json").read_bytes() == before
+
+
+def test_a_pipe_among_several_files_is_read_once(model: Path, run_bertkit, tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.csv", rows(4))
+    os.mkfifo(tmp_path / "b.csv")
+    write_rows(tmp_path / "b", rows(5))
+    threading.Thread(target=lambda: (tmp_path / "b.csv").write_bytes((tmp_path / "b").read_bytes()), daemon=True).start()
+    assert run_bertkit("predict", model, "a.csv", "b.csv", "--output-dir", "out", *FP32).code == 0
+    assert [len(read_rows(tmp_path / "out" / f"{name}.jsonl")) for name in "ab"] == [4, 5]
 
 
 def test_commands_that_begin_at_once_are_all_recorded(tmp_path: Path) -> None:

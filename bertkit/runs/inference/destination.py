@@ -14,7 +14,7 @@ from typing import Any
 
 from bertkit import progress
 from bertkit.errors import DataError, MachineError, UsageError, listed
-from bertkit.files import disk_errors, flush, lock, refuse_unwritable, write_json
+from bertkit.files import disk_errors, flush, json_text, lock, refuse_unwritable, write_files
 from bertkit.readers.content import nearest_files, plain_name, source_name
 from bertkit.readers.remote import is_url, look_up, path_of
 from bertkit.runs.inference.outputs import START_OVER, TEXT, OutputFormat, Progress, is_text, suffix_of, unfinished
@@ -80,6 +80,11 @@ class Destination:
         refuse_unwritable(folder)
         return cls(_paths_in(folder, sources, wanted), wanted, folder, overwrite)
 
+    def has(self, source: str) -> bool:
+        """Whether a folder has the finished output of a source."""
+        path = self.files[source]
+        return self.folder is not None and path is not None and path.exists()
+
     @property
     def recorded(self) -> Progress | None:
         """The progress of an earlier command here, if any."""
@@ -136,8 +141,11 @@ class Destination:
         """Raise UsageError if the folder's content was begun with other settings, or its files are from other sources."""
         if self.folder is None:
             return
-        before, sources = self.recorded or state, self._described()
+        self._refuse_other(self.recorded or state, state)
+
+    def _refuse_other(self, before: Progress, state: Progress) -> None:
         before.refuse_other(state.settings, state.how, str(self.folder))
+        sources = self._described()
         for source, path in self.files.items():
             if path is None or not path.exists():
                 continue
@@ -152,16 +160,20 @@ class Destination:
     def record(self, state: Progress) -> None:
         """Make the folder, and write into it what its content is begun with; several processes and commands may do it at once.
 
-        Done when the first rows are read: a command that fails before then leaves nothing that would bind a later one.
+        Done when the first rows are read: a command that fails before then leaves nothing that would bind a later one. Raises
+        the errors of `check` if another command has begun since then.
         """
         if self.folder is None:
             return
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         with lock(self.folder, wait=True), disk_errors(self.folder):
-            (self.folder / SUCCESS).unlink(missing_ok=True)
             before = self.recorded or state
-            write_json(self.folder / SETTINGS, before._replace(sources={**before.sources, **self._described()})._asdict())
+            self._refuse_other(before, state)
+            (self.folder / SUCCESS).unlink(missing_ok=True)
+            begun = before._replace(sources={**before.sources, **self._described()})
+            # Some network file systems lack locks: then at least no process takes another's temporary file.
+            write_files(self.folder, {SETTINGS: json_text(begun._asdict())}, locked=False)
 
     def _described(self) -> dict[str, Any]:
         """What identifies the sources, by their outputs' names."""
@@ -179,7 +191,8 @@ class Destination:
         with lock(self.folder, wait=True), disk_errors(self.folder):
             begun = self.recorded
             if missing := [name for name in (begun.sources if begun is not None else ()) if not (self.folder / name).exists()]:
-                progress.note(f"no {SUCCESS} in {self.folder}: {listed(missing)} of another command is missing")
+                what = f"no {SUCCESS} in {self.folder}: {listed(missing)}, which another command began, is missing"
+                progress.note(f"{what}; finish that command, or start over with --overwrite")
                 return
             (self.folder / SUCCESS).touch()
             flush(self.folder)

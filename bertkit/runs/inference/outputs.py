@@ -124,7 +124,7 @@ class Progress(NamedTuple):
             return cls(**values)
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise UsageError(
                 f"cannot read the progress of the predictions: {error}", where=str(path), hint=START_OVER
             ) from None
@@ -160,11 +160,16 @@ def _check_types(values: Any) -> None:
     for name, value in values.items():
         if not isinstance(value, _TYPES.get(name, object)):
             raise ValueError(f"{name} is {value!r:.60}")
-    threads, faults = values.get("how", {}).get("threads", 1), values.get("faults", [0, []])
+    threads = values.get("how", {}).get("threads", 1)
     if type(threads) is not int or threads < 1:
         raise ValueError(f"threads is {threads!r:.60}")
-    if [*map(type, faults)] != [int, list] or not all(isinstance(each, list) for each in values.get("counts", ())):
+    (count, shown), counts = values.get("faults", [0, []]), [Count(*each) for each in values.get("counts", ())]
+    if not all(isinstance(number, int) for number in (count, *(each.number for each in counts))):
         raise ValueError("its counts are not numbers")
+    if not all(isinstance(each, str) for each in (*shown, *(each.what for each in counts))):
+        raise ValueError("its counts have no names")
+    if not all(source is None or (isinstance(source, list) and source) for source in values.get("sources", {}).values()):
+        raise ValueError("its sources are not files")
 
 
 class OutputFile(Output):

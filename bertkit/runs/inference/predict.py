@@ -169,15 +169,15 @@ class _Command:
         if len(sources) > 1:  # each process predicts some of them
             sources = sources[everyone.process_index :: everyone.num_processes]
             self.predictor.processes = OneProcess(everyone.device)
-        finished = {name for name, path in self.to.files.items() if self.to.folder is not None and path and path.exists()}
-        for source in [name for name in sources if name not in finished][1:]:
+        for source in [name for name in sources if not self.to.has(name)][1:]:
             if Path(source).is_file():  # a pipe can be read only once, and a URL should be
                 self.opened(source)  # bad input is found before the first file is predicted
         for source in sources:
-            if source in finished:
-                progress.note(f"{self.to.files[source]} already exists")
+            path = self.to.files[source]
+            if self.to.has(source):
+                progress.note(f"{path} already exists")
             else:
-                self.predict(source, self.output_for(source, self.to.files[source], state), state)
+                self.predict(source, self.output_for(source, path, state), state)
         self.to.close()
 
     def output_for(self, source: str, path: Path | None, state: Progress) -> Output:
