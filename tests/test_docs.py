@@ -350,7 +350,9 @@ def test_every_option_that_is_named_exists() -> None:
 def test_every_data_set_of_results_and_tests_has_its_source() -> None:
     named = set()
     for path in (*(ROOT / "tests").rglob("*.py"), *(ROOT / "scripts").rglob("*.py"), *(ROOT / "docs").glob("*.md")):
-        named |= set(re.findall(r'(?:data_dir / "|BERTKIT_TEST_DATA/|\{DATA\}/)([A-Z][\w-]+|text-\w\w)', path.read_text("utf-8")))
+        named |= set(
+            re.findall(r'(?:data_dir / "|BERTKIT_TEST_DATA/|\{DATA\}/)([A-Z][\w-]+|text-\w\w)', path.read_text("utf-8"))
+        )
     assert {"CoNLL2003", "text-en"} < named
     table = re.findall(r"^\| (`.*?`) \|", PAGES["data_sets.md"], re.MULTILINE)
     assert named <= {name.partition("/")[0] for row in table for name in re.findall(r"`([^`]+)`", row)}

@@ -69,9 +69,9 @@ _WITHOUT_EFFECT = """
     save_strategy evaluation_strategy eval_strategy logging_strategy logging_dir run_name cache_dir
     dataloader_num_workers preprocessing_num_workers checkpointing_steps remove_splits remove_columns per_device_eval_batch_size
 """.split()
-_ALWAYS_DONE = ("do_train", "do_eval")
+_ALWAYS_DONE = ("do_train", "do_eval", "load_best_model_at_end", "use_fast_tokenizer")
 _SWITCHES_WITHOUT_EFFECT = """
-    load_best_model_at_end overwrite_cache use_fast_tokenizer pad_to_max_length disable_tqdm
+    overwrite_cache pad_to_max_length disable_tqdm
     shuffle_train_dataset return_entity_level_metrics group_by_length logging_first_step trust_remote_code
 """.split()
 _OWN_FOLDER = "--model names a folder or hub id with its own configuration and tokenizer"
@@ -170,7 +170,8 @@ def translate(argv: Sequence[str]) -> list[str]:
         elif theirs is not None and theirs.is_switch:
             value = value if has_value else rest.pop(0) if rest and rest[0].lower() in _BOOLEANS else "true"
             translated += _of_switch(flag, value, theirs)
-            ignored += [flag] if name in _SWITCHES_WITHOUT_EFFECT and value.lower() == "true" else []
+            is_ignored = name in (_ALWAYS_DONE if value.lower() == "false" else _SWITCHES_WITHOUT_EFFECT)
+            ignored += [flag] if is_ignored else []
         elif theirs is not None and theirs.ours and not theirs.words:
             ours = theirs.ours if isinstance(theirs.ours, str) else theirs.ours.get(told, "")
             if not ours:

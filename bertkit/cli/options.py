@@ -47,7 +47,7 @@ OptionsFile = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Settings for small data: stable (ten epochs) or few-sample (a re-initialized "
+        help="Settings for small data: stable (ten epochs, warm-up, bias correction) or few-sample (a re-initialized "
         "top layer, lower rates below it); --config and other options override them.",
         metavar="|".join(PRESETS),
     ),

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from bertkit.errors import DataError, listed, plural
+from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.readers.arrow import arrow_errors
 from bertkit.readers.content import (
     MAX_FILE_SIZE,
@@ -202,6 +202,8 @@ def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_colu
                     return f"a table without a column {text_column}: --text-column names it"
     except DataError:  # reported when the file is read
         return None
+    except UsageError:  # the encoding does not fit this file, which may be one to skip
+        return None if encoding is None else _why_skipped(source, folder, include, text_column, None)
     return None if ending in READ else f"not a known text format: --include '*{ending}' reads them as text"
 
 

@@ -43,12 +43,11 @@ def parse_label_studio(content: Content, *, labelled: bool = True) -> Iterator[E
     left out; a remark counts both. labelled: whether to read annotations; otherwise every task is a row, with its `id`. Raises
     DataError, with file and line, for anything that is not a task, and if all are skipped.
     """
-    several = skipped = 0
-    last: Examples | None = None  # the last block that has rows, without them
-    for block in parse_jsonl(content):
+    for block in parse_jsonl(content):  # one, as the file is a list
         if not labelled:
             yield _bare(block)
             continue
+        several = skipped = 0
         rows: list[dict[str, Any]] = []
         kept = []
         nothing = [None] * len(block)
@@ -69,26 +68,17 @@ def parse_label_studio(content: Content, *, labelled: bool = True) -> Iterator[E
             rows.append({**others, "text": text, **marked})
             kept.append(block.lines[row])
         if not rows:
-            continue
+            what = f"annotators skipped {'all ' if skipped > 1 else ''}{plural(skipped, 'task')}"
+            raise DataError(what, where=content.source)
         columns = columns_of(rows)
         if not any(columns.get("label", ())):
             columns.pop("label", None)
-        yield replace(block, columns=columns, lines=kept, remarks=_remarks(skipped, several))
-        several = skipped = 0
-        last = replace(block, columns={name: [] for name in columns}, lines=[])
-    if skipped and last is None:
-        raise DataError(f"annotators skipped {'all ' if skipped > 1 else ''}{plural(skipped, 'task')}", where=content.source)
-    if skipped and last is not None:
-        yield replace(last, remarks=_remarks(skipped, several))
-
-
-def _remarks(skipped: int, several: int) -> Remarks:
-    notes = []
-    if skipped:
-        notes.append(f"ignored {plural(skipped, 'task')} that annotators skipped")
-    if several:
-        notes.append(f"{plural(several, 'task')} with several annotations: the ground truth is read, else the first")
-    return Remarks(tuple(notes))
+        notes = []
+        if skipped:
+            notes.append(f"ignored {plural(skipped, 'task')} that annotators skipped")
+        if several:
+            notes.append(f"{plural(several, 'task')} with several annotations: the ground truth is read, else the first")
+        yield replace(block, columns=columns, lines=kept, remarks=Remarks(tuple(notes)))
 
 
 def _bare(block: Examples) -> Examples:

@@ -55,9 +55,9 @@ def split_examples(
     labels: one or several per row, the first of which counts for the share; None to ignore labels.
 
     Rows whose columns `text` differ only in case and white space stay together. A label with two or more texts is on both
-    sides, beyond the share if needed, unless texts with several labels prevent it; a single text is kept. Only the seed and the
-    texts decide what is held out, so adding rows moves few others; but folds change completely. Raises DataError if nothing can
-    be held out.
+    sides, beyond the share if needed, unless texts with several labels prevent it; a single text is kept. Only the seed, the
+    texts and the labels decide what is held out, so adding rows moves few others; but folds change completely. Raises DataError
+    if nothing can be held out.
     """
     keys = zip(*(map(alike, examples.columns[name]) for name in text), strict=True)
     labels = [row_labels or (None,) for row_labels in labels or [()] * len(examples)]

@@ -144,7 +144,7 @@ def test_what_has_no_counterpart_is_refused_with_the_way_to_say_it_here(typed: s
     ("typed", "ignored"),
     [
         ("--run_name x --group_by_length --pad_to_max_length true --trust_remote_code false --do_train", 3),
-        ("--do_train --do_eval --bf16", 0),
+        ("--do_train --do_eval --bf16 --load_best_model_at_end true --use_fast_tokenizer", 0),
     ],
 )
 def test_what_has_no_effect_is_named(typed: str, ignored: int, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,6 +152,11 @@ def test_what_has_no_effect_is_named(typed: str, ignored: int, capsys: pytest.Ca
     told = capsys.readouterr().err
     names = ", ".join(["--run_name", "--group_by_length", "--pad_to_max_length"][:ignored])
     assert told == (f"ignored: {names}; --eval-steps and --save-steps set when to evaluate and save\n" if ignored else "")
+
+
+def test_what_is_always_done_cannot_be_turned_off(capsys: pytest.CaptureFixture[str]) -> None:
+    assert translate(["finetune", "rte", "--do_eval", "false"]) == ["finetune", "rte"]
+    assert capsys.readouterr().err.startswith("ignored: --do_eval;")
 
 
 def test_other_commands_stay_as_they_are(run_bertkit) -> None:

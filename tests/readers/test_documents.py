@@ -214,9 +214,11 @@ def test_folders_globs_and_doubles(tmp_path):
 def test_an_encoding_is_that_of_the_files_that_are_looked_at_too(tmp_path):
     write(tmp_path / "posts.csv", "body,by\nna\u00efve,her\n".encode("latin-1"))
     write(tmp_path / "a.txt", "x\n")
-    for encoding, why in ((None, None), ("latin-1", "a table without a column text: --text-column names it")):
+    write(tmp_path / "utf-8.csv", "body,by\n" + "na\u00efve " * 9 + ",her\n")
+    why = "a table without a column text: --text-column names it"
+    for encoding, skipped in ((None, ["utf-8.csv"]), ("latin-1", ["posts.csv", "utf-8.csv"])):
         found = look_for([str(tmp_path)], encoding=encoding)
-        assert found.skipped == ({why: [str(tmp_path / "posts.csv")]} if why else {})
+        assert found.skipped == {why: [str(tmp_path / name) for name in skipped]}
 
 
 def test_linked_folders_are_read_once(tmp_path):

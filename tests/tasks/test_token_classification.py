@@ -357,7 +357,7 @@ SCENARIO = '{"tokens": ["a"], "tags": ["O"], "scenario": "x"}\n'
         ("x.conll", POS, {"intent_column": "scene"}, UsageError, None, "--intent"),
         ("x.conll", "a O\nb B-WHO\n", {"column": "5"}, UsageError, ":1", "no column '5'"),
         ("x.conll", ANY_CASE, {"labels": "O,B-WHO"}, DataError, ":3", "B-Who"),
-        ("x.conll", ANY_CASE, {"labels": "O,O"}, UsageError, None, "O"),
+        ("x.conll", ANY_CASE, {"labels": "O,O"}, UsageError, None, "twice"),
         ("x.conll", as_columns(TRAIN), {"labels": "O,B-THING,B-WHO,I-THING,PAD"}, UsageError, None, "PAD"),
         ("x.conll", ANY_CASE, {"class_weights": "b-who=2"}, UsageError, None, "b-who"),
         ("x.conll", POS, {"head": "crf", "class_weights": "NOUN=2"}, UsageError, None, "--class-weights"),

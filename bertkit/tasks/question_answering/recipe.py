@@ -108,8 +108,6 @@ class QuestionAnswering(Recipe):
         """Columns id, question, context; labelled: also answers, for each row a list of (text, start), start maybe None."""
         question = require_column(rows, self._question, option="--question")
         context = require_column(rows, self._context, option="--context")
-        if labelled and (again := next(repeated_ids(rows), None)):
-            raise again[1]
         standard: dict[str, Sequence[Any]] = {
             "id": read_ids(rows),
             "question": rows.texts(question, may_be_empty=True),  # CMRC 2018 has an empty one
@@ -122,9 +120,14 @@ class QuestionAnswering(Recipe):
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
         found = super().refused(rows, labelled=labelled)  # which looks at each row by itself
         if labelled and self.on_error == "skip":
-            kept = [row for row in range(len(rows)) if row not in found]
-            found |= {kept[at]: str(error) for at, error in repeated_ids(rows.select(kept))}
+            found |= {row: str(error) for row, error in repeated_ids(rows, left_out=found)}
         return dict(sorted(found.items()))
+
+    def usable(self, rows: Examples, *, labelled: bool) -> Examples:
+        rest = super().usable(rows, labelled=labelled)
+        if labelled and (again := next(repeated_ids(rest), None)):
+            raise again[1]
+        return rest
 
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
         return list(zip(examples.columns["question"], examples.columns["context"], strict=True))
