@@ -81,7 +81,7 @@ engines: setup ## what tests and figures of Ray and Spark need: both packages, a
 test-engines: engines ## predictions in Ray Data and Spark, on this machine's cores: about four minutes on two of them
 	$(PY) -m pytest --engines -m engines $(ARGS)
 
-check: setup ## format, lint, types, import order
+check: setup ## format, lint, types, import layers
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
