@@ -9,7 +9,6 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +52,10 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 def machine() -> str:
     """Processor and usable cores, such as "AMD EPYC 9R14, 2 cores"."""
-    name = platform.processor() or platform.machine()
-    with suppress(OSError):  # where there is no /proc, platform's name is the one
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    from bertkit.model.precision import processor
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name}, {cores} {'core' if cores == 1 else 'cores'}"
+    return f"{processor()}, {cores} {'core' if cores == 1 else 'cores'}"
 
 
 def provenance(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def _rates(config: BertConfig, names: Sequence[str], *, training: bool) -> dict[
     """The rates of this machine by dtype, from the user's cache or measured."""
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision.json"
     shape = f"{config.hidden_size}x{config.intermediate_size} joined"  # query, key and value; older files have them separately
-    machine = f"{_processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    machine = f"{processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     key = f"{machine}, {shape}, {'' if training else 'no '}backward"
     known = {}
     with suppress(OSError, ValueError):
@@ -305,8 +305,10 @@ def _pass(inputs: list[Tensor], layers: list[Any], *, training: bool) -> None:
             torch.autograd.grad(found, (rows, layer.keywords["weight"]), found.detach())
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's name, and whether it has AMX: virtual machines with and without it may give one name."""
+    name = platform.processor() or platform.machine()
     with suppress(OSError):  # where there is no /proc, platform's name has to do
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return platform.processor() or platform.machine()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    return f"{name} with AMX" if torch.cpu._is_amx_tile_supported() else name

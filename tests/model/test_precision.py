@@ -92,6 +92,14 @@ def test_what_is_asked_for_or_recorded_is_not_measured(rates, asked: str) -> Non
     assert (measured, str(Precision(asked))) == ([], "")
 
 
+def test_processors_with_and_without_amx_are_measured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = []
+    for has_amx in (True, False):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda has_amx=has_amx: has_amx)
+        names.append(module.processor())
+    assert names[0] == f"{names[1]} with AMX"
+
+
 def test_a_processor_without_bf16_is_not_measured(rates, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = rates(100.0, 200.0)
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
