@@ -6,6 +6,7 @@ import email
 import json
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 import tarfile
@@ -240,3 +241,8 @@ def test_a_users_own_recipe_file_goes_from_training_to_predictions(
     rows = [json.loads(line) for line in (work / "new.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(rows) == 3
     assert {row["label"] for row in rows} <= {"blame", "praise"}
+
+
+def test_what_is_cited_is_this_version() -> None:
+    cited = dict(re.findall(r"^(\w+): (.*)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE))
+    assert (cited["version"], cited["license"]) == (bertkit.__version__, PYPROJECT["project"]["license"])
