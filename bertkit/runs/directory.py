@@ -21,7 +21,7 @@ from bertkit.model.devices import Processes, refuse_differences
 from bertkit.model.directory import CONFIG_FILES, WEIGHT_FILES
 from bertkit.runs.run_file import RUN_FILE, changed_settings, flat, read_run_file, require_run, write_run_file
 from bertkit.text.tokenizer import TOKENIZER, TOKENIZER_FILES
-from bertkit.training.checkpoint import TRAINING, drop_training_state, newest_checkpoint, verify_best
+from bertkit.training.checkpoint import TRAINING, drop_training_state, has_best, newest_checkpoint, verify_best
 from bertkit.training.metrics_log import LOG_FILE
 
 if TYPE_CHECKING:
@@ -179,11 +179,12 @@ class RunFolder:
             values["resumed_from"] = str(origin)
         elif self.unfinished is not None and "resumed_from" in self.unfinished:
             values["resumed_from"] = self.unfinished["resumed_from"]
-        has_best = other and origin == newest_checkpoint(origin.parent)  # else training finds the best model's checkpoint
-        if has_best:
+        # Else training finds the best model's checkpoint.
+        copies = other and origin == newest_checkpoint(origin.parent) and has_best(origin.parent)
+        if copies:
             verify_best(origin.parent, [file.name for file in origin.iterdir()])
         write_run_file(path, values)
-        if has_best:
+        if copies:
             replace_files(path, lambda folder: _copy_best(origin, folder))
         if other and (log := origin.parent / LOG_FILE).is_file():
             write_files(path, {LOG_FILE: partial(shutil.copyfile, log)})

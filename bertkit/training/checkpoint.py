@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bertkit.errors import ModelError
 from bertkit.files import disk_errors, remove_folder, write_files
-from bertkit.manifest import MANIFEST, Manifest, Owner, replace_files, verify
+from bertkit.manifest import MANIFEST, Manifest, Owner, replace_files
 from bertkit.model.directory import WEIGHT_FILES
 
 TRAINING = "training"  # the folder of a checkpoint that only a resumed run needs
@@ -19,13 +19,13 @@ CHECKPOINT = Owner("checkpoint", ModelError, START_OVER, strict=True)
 BEST = Owner("run's best model", ModelError, START_OVER, strict=True)
 
 
-def verify_checkpoint(folder: Path) -> Manifest:
-    """The manifest of a checkpoint. Raises ModelError unless every file is there and has the manifest's sha256."""
+def verify_checkpoint(folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> Manifest:
+    """The manifest of a checkpoint. Raises ModelError unless each file that is `wanted` is there and has its sha256."""
     try:
         manifest = Manifest.read(folder, CHECKPOINT)
         if manifest is None:
             raise ModelError("the checkpoint has no readable manifest.json", where=str(folder), hint=START_OVER)
-        manifest.compare(list(manifest.files), CHECKPOINT)
+        manifest.compare([name for name in manifest.files if wanted(name)], CHECKPOINT)
     except ModelError as error:
         all_there = checkpoints_in(folder.parent)
         if earlier := all_there[: all_there.index(folder)] if folder in all_there else []:
@@ -34,14 +34,10 @@ def verify_checkpoint(folder: Path) -> Manifest:
     return manifest
 
 
-def verify_model(checkpoint: Path) -> None:
-    """Raise ModelError unless the model of a checkpoint is there and has the manifest's sha256."""
-    verify(checkpoint, lambda name: "/" not in name, CHECKPOINT, now=True)
-
-
 def has_best(run_dir: Path) -> bool:
     """Whether the root of a run has its best model."""
-    return Manifest.read(run_dir, BEST) is not None
+    manifest = Manifest.read(run_dir, BEST)
+    return manifest is not None and any(name in WEIGHT_FILES for name in manifest.files)
 
 
 def verify_best(run_dir: Path, names: Iterable[str]) -> None:
@@ -71,8 +67,8 @@ def drop_older_checkpoints(newest: Path, keep: str) -> None:
     many, or "all"."""
     found = checkpoints_in(newest.parent)
     until = found.index(newest) + 1
-    dropped = [*found[: max(0, until - int(keep))], *found[until:]] if keep != "all" else found[until:]
-    for path in dropped:
+    older = found[: max(0, until - int(keep))] if keep != "all" else []
+    for path in [*reversed(found[until:]), *older]:  # a kill in between leaves a newest one whose best model is there
         remove_folder(path)
 
 

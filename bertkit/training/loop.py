@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from bertkit import progress
 from bertkit.config import TrainConfig
-from bertkit.errors import Stopped, UsageError
+from bertkit.errors import ModelError, Stopped, UsageError
 from bertkit.manifest import MANIFEST, finish
 from bertkit.model import peers
 from bertkit.model.batch import Batch
@@ -39,7 +39,6 @@ from bertkit.training.checkpoint import (
     newest_checkpoint,
     verify_best,
     verify_checkpoint,
-    verify_model,
 )
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizer import Optimizer, learning_rate_of
@@ -56,7 +55,7 @@ class Interrupted(Stopped):
     """The user or the scheduler asked to stop, after `step`."""
 
     def __init__(self, step: int, *, saved: bool, number: int) -> None:
-        what = "the same command (without --overwrite) resumes from there" if saved else "nothing was saved"
+        what = "the same command (without --overwrite or --resume) resumes from there" if saved else "nothing was saved"
         super().__init__(f"stopped after step {step}; {what}", number=number)
 
 
@@ -327,20 +326,21 @@ def _resume(
 
     The arguments are those of `train`. Returns the progress, without a best step up to best_since. Raises ModelError.
     """
-    if is_own := checkpoint.resolve().parent == run_dir.resolve():
-        checkpoint = run_dir / checkpoint.resolve().name  # which may have been given by a link
+    checkpoint = checkpoint.resolve()  # which may have been given by a link
+    if is_own := checkpoint.parent == run_dir.resolve():
+        checkpoint = run_dir / checkpoint.name
     verified = verify_checkpoint(checkpoint)
     state = _restore(checkpoint, optimizer, read_model, accelerator.device)
     if state.best_step is not None and state.best_step <= best_since:
         state = TrainState(state.step, state.seconds)
-    is_newest = checkpoint.resolve() == (newest_checkpoint(checkpoint.parent) or checkpoint).resolve()
+    newest = newest_checkpoint(checkpoint.parent) or checkpoint
     of_best = checkpoint if state.best_step == state.step else checkpoint.with_name(f"checkpoint-{state.best_step}")
     if of_best.is_dir():
         if of_best != checkpoint:
-            verify_model(of_best)
+            verify_checkpoint(of_best, lambda name: "/" not in name)  # its model
         if writer is not None:
             copy_to_root(of_best, run_dir)  # run_dir may have an older model after a kill, or a later checkpoint's
-    elif is_newest and has_best(run_dir):
+    elif has_best(run_dir) and (newest == checkpoint or (is_own and _best_step(newest) == state.best_step)):
         verify_best(run_dir, verified.files)  # it stays the best if no later step is better
     elif state.best_step is not None:
         progress.warn(f"the best model so far, of step {state.best_step}, is missing: the best is now chosen among later steps")
@@ -350,8 +350,16 @@ def _resume(
     accelerator.wait_for_everyone()
     if is_own and accelerator.is_main_process:
         # A kill may have left older ones. Later ones do not fit the model at the root: they must not be resumed from.
-        drop_older_checkpoints(checkpoint, config.keep_checkpoints if is_newest else "all")
+        if newest != checkpoint:
+            progress.note(f"deleting the checkpoints after {checkpoint.name}")
+        drop_older_checkpoints(checkpoint, config.keep_checkpoints if newest == checkpoint else "all")
     return state
+
+
+def _best_step(checkpoint: Path) -> int | None:
+    with suppress(ModelError):
+        return read_progress(checkpoint).best_step
+    return None
 
 
 def _restore(

@@ -372,24 +372,63 @@ def test_later_checkpoints_are_gone_once_a_run_goes_on_from_an_earlier_one(comma
     assert log_of(run) == log_of(whole)
 
 
-def test_a_best_model_that_is_gone_stays_gone_after_a_kill(command, tmp_path: Path, capsys) -> None:
-    """At the root is that of a later checkpoint, from which the run does not go on."""
+@pytest.mark.parametrize("is_at_the_root", [True, False])
+def test_a_best_model_without_its_checkpoint(is_at_the_root: bool, command, whole: Path, tmp_path: Path, capsys) -> None:
+    """It stays the best if it is at the root; if that has a later checkpoint's, the best is gone, also after a kill."""
     run, how = tmp_path / "run", ("--keep-checkpoints", "all")
     with before_step(13, act=lambda: os.kill(os.getpid(), signal.SIGINT)):
         assert main(command(run, *how)) == 130
     shutil.rmtree(run / "checkpoint-5")
+    if not is_at_the_root:
+        progress = run / "checkpoint-14" / "training" / "progress.json"
+        progress.write_text(json.dumps(read_json(progress) | {"best_step": 14}), encoding="utf-8")
 
     def crash() -> None:
         raise RuntimeError("died")
 
-    with before_step(11, act=crash):
-        assert main(command(run, *how, "--resume", str(run / "checkpoint-10"))) == 1
-    assert "the best model so far, of step 5, is missing" in capsys.readouterr().err
-    assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-10"]
+    for more in (("--resume", str(run / "checkpoint-10")), ()):
+        capsys.readouterr()
+        with before_step(11, act=crash):
+            assert main(command(run, *how, *more)) == 1
+        assert ("the best model so far, of step 5, is missing" in capsys.readouterr().err) is not is_at_the_root
+        assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-10"]
     assert main(command(run, *how)) == 0
-    assert "the best model so far, of step 5, is missing" in capsys.readouterr().err
-    assert read_json(run / "run.json")["best"]["step"] == 15
-    assert hash_of(run) == hash_of(run / "checkpoint-15")
+    if is_at_the_root:
+        assert_same_run(run, whole)
+    else:
+        assert read_json(run / "run.json")["best"]["step"] == 15
+        assert hash_of(run) == hash_of(run / "checkpoint-15")
+
+
+def test_a_kill_while_later_checkpoints_are_deleted(command, whole: Path, tmp_path: Path, monkeypatch) -> None:
+    """The newest that is left still has its best model."""
+    run, how = tmp_path / "run", ("--keep-checkpoints", "all")
+    with before_step(13, act=lambda: os.kill(os.getpid(), signal.SIGINT)):
+        assert main(command(run, *how)) == 130
+
+    def die(folder: Path) -> None:
+        assert folder.name == "checkpoint-14"
+        raise RuntimeError("died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "remove_folder", die)
+        assert main(command(run, *how, "--resume", str(run / "checkpoint-5"))) == 1
+    assert main(command(run, *how)) == 0
+    last = f"checkpoint-{STEPS_PER_EPOCH * EPOCHS}"
+    assert (hash_of(run), hash_of(run / last)) == (hash_of(whole), hash_of(whole / last))
+
+
+@pytest.mark.parametrize("damaged", ["training/optimizer.safetensors", "manifest.json", "model.safetensors"])
+def test_of_the_best_checkpoint_only_the_model_is_needed(damaged: str, command, whole: Path, tmp_path: Path, refused) -> None:
+    run, how = tmp_path / "run", ("--keep-checkpoints", "all")
+    with before_step(13, act=lambda: os.kill(os.getpid(), signal.SIGINT)):
+        assert main(command(run, *how)) == 130
+    (run / "checkpoint-5" / damaged).unlink()
+    if damaged.startswith("training"):
+        assert main(command(run, *how)) == 0
+        assert_same_run(run, whole)
+    else:
+        refused(command(run, *how), "checkpoint", damaged, code=4)
 
 
 def test_a_best_model_that_a_checkpoint_has_is_put_back(command, whole: Path, tmp_path: Path) -> None:
