@@ -25,6 +25,7 @@ import torch
 from remote_files import put
 
 from bertkit.errors import UsageError
+from bertkit.files import lock
 from bertkit.readers import Examples
 from bertkit.runs.inference import outputs, predict
 from bertkit.runs.inference.destination import Destination
@@ -631,7 +632,13 @@ def test_a_folder_is_whole_once_the_files_of_all_commands_are(model: Path, run_b
         second.err
     )
     assert not (out / "_SUCCESS").exists()
-    assert run_bertkit("predict", model, "a.csv", *options).code == 0
+    for missing in (False, True):
+        assert run_bertkit("predict", model, "a.csv", *options).code == 0
+        assert (out / "_SUCCESS").exists()
+        if not missing:
+            (out / "a.jsonl").unlink()
+            assert run_bertkit("predict", model, "b.csv", *options).code == 0  # which is there
+            assert not (out / "_SUCCESS").exists()
     assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "_settings.json", "a.jsonl", "b.jsonl"]
 
 
@@ -645,6 +652,8 @@ def test_a_folder_is_whole_once_the_files_of_all_commands_are(model: Path, run_b
         ('{"settings": {}, "how": {}, "counts": [1]}', "iterable"),
         ('{"settings": {}, "how": {}, "counts": [[]]}', "missing"),
         ('{"settings": {}, "how": {}, "faults": [1, [2]]}', "names"),
+        ('{"settings": {}, "how": {}, "faults": [0, "abc"]}', "names"),
+        ('{"settings": {}, "how": {}, "counts": [[1, "x", "", "a"]]}', "numbers"),
         ('{"settings": {}, "how": {}, "sources": {"a.jsonl": 3}}', "sources"),
         ("[" * 100_000, "recursion"),
         ('{"settings": {}, "how": {}, "more": 1}', "more"),
@@ -672,6 +681,24 @@ def test_a_command_that_another_has_overtaken_changes_nothing(tmp_path: Path) ->
     with pytest.raises(UsageError, match="other settings: model was 2, is 1"):
         at("b.csv").record(mine)
     assert (tmp_path / "out" / "_settings.json").read_bytes() == before
+
+
+def test_the_output_of_a_command_that_runs_is_not_taken_from_it(model: Path, run_bertkit, tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.csv", rows())
+    options, out = ("predict", model, "a.csv", "--output-dir", "out", *FP32), tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        killing(patch, 6, "computing")
+        with pytest.raises(Killed):
+            run_bertkit(*options)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    write_rows(tmp_path / "a.csv", rows(5))
+    with lock(out / "a.jsonl.partial"):  # as the first command holds it
+        for more in ((), ("--overwrite",)):
+            ran = run_bertkit(*options, *more)
+            assert (ran.code, "another process is currently writing" in ran.err) == (2, True), ran.err
+            assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert run_bertkit(*options, "--overwrite").code == 0
+    assert len(read_rows(out / "a.jsonl")) == 5
 
 
 def test_a_pipe_among_several_files_is_read_once(model: Path, run_bertkit, tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ class Destination:
         """
         own = self._own
         if self.folder is None:
+            _refuse_running(*own)
             for path in own[1:]:
                 with disk_errors(path):
                     path.unlink(missing_ok=True)
@@ -122,6 +123,7 @@ class Destination:
         if not names:
             yield
             return
+        _refuse_running(*(self.folder / name for name in names))
         aside = next(name for name in (self.folder / f".old-{number}" for number in count(1)) if not name.exists())
         are_moved = False
         try:
@@ -130,7 +132,9 @@ class Destination:
             progress.note(f"moved the old predictions to {aside}")
             yield
         finally:
-            if aside.is_dir() and not (are_moved and any(path.exists() for path in own)):
+            if aside.is_dir() and are_moved and self._is_begun_by_others:
+                progress.note(f"the old predictions stay in {aside}: another command has begun meanwhile")
+            elif aside.is_dir() and not (are_moved and any(path.exists() for path in own)):
                 if are_moved:
                     (self.folder / SETTINGS).unlink(missing_ok=True)
                 _move(os.listdir(aside), aside, self.folder)
@@ -141,11 +145,10 @@ class Destination:
         """Raise UsageError if the folder's content was begun with other settings, or its files are from other sources."""
         if self.folder is None:
             return
-        self._refuse_other(self.recorded or state, state)
+        self._refuse_other(self.recorded or state, state, self._described())
 
-    def _refuse_other(self, before: Progress, state: Progress) -> None:
+    def _refuse_other(self, before: Progress, state: Progress, sources: Mapping[str, Any]) -> None:
         before.refuse_other(state.settings, state.how, str(self.folder))
-        sources = self._described()
         for source, path in self.files.items():
             if path is None or not path.exists():
                 continue
@@ -167,17 +170,33 @@ class Destination:
             return
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+        sources = self._described()
         with lock(self.folder, wait=True), disk_errors(self.folder):
             before = self.recorded or state
-            self._refuse_other(before, state)
+            try:
+                self._refuse_other(before, state, sources)
+                for name in sources:
+                    if before.sources.get(name) not in (None, sources[name]):
+                        _refuse_running(unfinished(self.folder / name)[0])
+            except UsageError as error:
+                error.hint = "another command has begun there meanwhile: repeat this one, or choose another --output-dir"
+                raise
             (self.folder / SUCCESS).unlink(missing_ok=True)
-            begun = before._replace(sources={**before.sources, **self._described()})
+            begun = before._replace(sources={**before.sources, **sources})
             # Some network file systems lack locks: then at least no process takes another's temporary file.
             write_files(self.folder, {SETTINGS: json_text(begun._asdict())}, locked=False)
 
     def _described(self) -> dict[str, Any]:
         """What identifies the sources, by their outputs' names."""
         return {path.name: _describe(source) for source, path in self.files.items() if path is not None}
+
+    @property
+    def _is_begun_by_others(self) -> bool:
+        assert self.folder is not None
+        with suppress(UsageError):  # of a damaged one
+            begun = Progress.read(self.folder / SETTINGS)
+            return begun is not None and not begun.sources.keys() <= {path.name for path in self.files.values() if path}
+        return False
 
     @property
     def _own(self) -> list[Path]:
@@ -191,11 +210,20 @@ class Destination:
         with lock(self.folder, wait=True), disk_errors(self.folder):
             begun = self.recorded
             if missing := [name for name in (begun.sources if begun is not None else ()) if not (self.folder / name).exists()]:
+                (self.folder / SUCCESS).unlink(missing_ok=True)
                 what = f"no {SUCCESS} in {self.folder}: {listed(missing)}, which another command began, is missing"
                 progress.note(f"{what}; finish that command, or start over with --overwrite")
                 return
             (self.folder / SUCCESS).touch()
             flush(self.folder)
+
+
+def _refuse_running(*paths: Path) -> None:
+    """Raise UsageError if another command is writing one of these unfinished outputs."""
+    for path in paths:
+        if path.suffix == ".partial" and path.exists():
+            with lock(path):
+                pass
 
 
 def _move(names: Iterable[str], folder: Path, to: Path) -> None:

@@ -164,9 +164,11 @@ def _check_types(values: Any) -> None:
     if type(threads) is not int or threads < 1:
         raise ValueError(f"threads is {threads!r:.60}")
     (count, shown), counts = values.get("faults", [0, []]), [Count(*each) for each in values.get("counts", ())]
-    if not all(isinstance(number, int) for number in (count, *(each.number for each in counts))):
+    numbers = (count, *(number for each in counts for number in (each.number, each.beyond)))
+    if not all(isinstance(number, int) for number in numbers):
         raise ValueError("its counts are not numbers")
-    if not all(isinstance(each, str) for each in (*shown, *(each.what for each in counts))):
+    names = (*shown, *(name for each in counts for name in (each.what, each.noun)))
+    if not isinstance(shown, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("its counts have no names")
     if not all(source is None or (isinstance(source, list) and source) for source in values.get("sources", {}).values()):
         raise ValueError("its sources are not files")
