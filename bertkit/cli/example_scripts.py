@@ -194,7 +194,9 @@ def translate(argv: Sequence[str]) -> list[str]:
     recipe = recipe or family
     more += [*_schedule(together), *_batch_size(together)]
     if ignored:
-        notes.append(f"ignored: {', '.join(ignored)}; --eval-steps and --save-steps set when to evaluate and save")
+        when = "; --eval-steps and --save-steps set when to evaluate and save"
+        is_of_times = any(flag.removeprefix("--").endswith(("_strategy", "steps")) for flag in ignored)
+        notes.append(f"ignored: {', '.join(ignored)}{when if is_of_times else ''}")
     for note in notes:
         progress.note(note)
     return ["finetune", *([recipe] if recipe else []), *translated, *more]

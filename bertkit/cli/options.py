@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -170,7 +170,7 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
 
     try:
         text = path.read_text(encoding="utf-8")
-        values = json.loads(text) if path.suffix == ".json" else yaml.load(text, _without_aliases())
+        values = json.loads(text, object_pairs_hook=_once) if path.suffix == ".json" else yaml.load(text, _strict_yaml())
         json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode("utf-8")
     except OSError as error:
         raise UsageError(f"the options cannot be read: {error.strerror}", where=str(path)) from None
@@ -194,8 +194,9 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
 
 
 @cache
-def _without_aliases() -> type:
-    """PyYAML's safe loader, which raises YAMLError for aliases (*name): a few lines of them can stand for gigabytes."""
+def _strict_yaml() -> type:
+    """PyYAML's safe loader, but it raises YAMLError for a name that occurs twice, and for aliases (*name): a few lines of them
+    can stand for gigabytes."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -205,7 +206,25 @@ def _without_aliases() -> type:
                 raise yaml.MarkedYAMLError(problem=f"the alias *{event.anchor} is not allowed", problem_mark=event.start_mark)
             return super().compose_node(parent, index)
 
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if str(key.value) in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value} occurs twice", problem_mark=key.start_mark)
+                seen.add(str(key.value))
+            return super().construct_mapping(node, deep)
+
     return Loader
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises ValueError for a name that occurs twice."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name} occurs twice")
+        found[name] = value
+    return found
 
 
 def preset_options(

@@ -203,7 +203,10 @@ def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_colu
     except DataError:  # reported when the file is read
         return None
     except UsageError:  # the encoding does not fit this file, which may be one to skip
-        return None if encoding is None else _why_skipped(source, folder, include, text_column, None)
+        why = None if encoding is None else _why_skipped(source, folder, include, text_column, None)
+        if why is None:
+            raise
+        return why
     return None if ending in READ else f"not a known text format: --include '*{ending}' reads them as text"
 
 
@@ -251,7 +254,7 @@ class Documents:
         except DataError as error:
             if self.faults.policy != "fail":
                 error.what += f"; the {'rest of the ' if are_any else ''}file is left out"
-            self.faults.take(error)
+            self.faults.take(error, of_file=True)
 
     def _documents(self) -> Iterator[Document]:
         name, ending = self.source.name, extension(self.source.name)

@@ -37,7 +37,7 @@ class Recoded(io.RawIOBase):
         if garbles_utf8(encoding, begin):
             hint = "leave out --encoding; files in another encoding need a command of their own"
             raise UsageError(f"{source} is text in UTF-8, which --encoding {encoding} would garble", hint=hint)
-        self._begin, self._stored, self._encoding = begin, stored, encoding
+        self._source, self._begin, self._stored, self._encoding = source, begin, stored, encoding
         self._left = b""
         self._ended = False
 
@@ -53,7 +53,8 @@ class Recoded(io.RawIOBase):
             except UnicodeError:  # UTF-16 or UTF-32 without a byte-order mark
                 name = self._encoding.lower().replace("_", "-")
                 hint = f"give its byte order: --encoding {name}-le or {name}-be; or is it UTF-8?"
-                raise UsageError(f"the text lacks the byte-order mark of {self._encoding}", hint=hint) from None
+                what = f"the text lacks the byte-order mark of {self._encoding}"
+                raise UsageError(what, where=self._source, hint=hint) from None
         count = min(len(buffer), len(self._left))
         buffer[:count], self._left = self._left[:count], self._left[count:]
         return count

@@ -21,17 +21,21 @@ class Faults:
     shown: list[str] = field(default_factory=list)
     first: str | None = None
 
-    def take(self, error: DataError) -> None:
-        """Raise a fault, or count it."""
+    def take(self, error: DataError, *, of_file: bool = False) -> None:
+        """Raise a fault, or count it. of_file: of (the rest of) a whole file, which is named before lines and rows."""
         if self.policy == "fail":
             raise error
         self.first = self.first or "; ".join(filter(None, (str(error), error.hint)))
-        self.add([str(error)])
+        if of_file:
+            self.count += 1
+            self.shown.insert(0, str(error))
+        else:
+            self.add([str(error)])
 
     def add(self, faults: Sequence[str]) -> None:
         """Count faults, given in words."""
         self.count += len(faults)
-        self.shown += faults[: _SHOWN + 1 - len(self.shown)]
+        self.shown += faults[: max(0, _SHOWN + 1 - len(self.shown))]
 
     def summary(self) -> str:
         """How many there were, and the first of them with file and line."""

@@ -20,7 +20,7 @@ from file_contents import refused, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit.errors import DataError, MachineError
+from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.readers import content
 from bertkit.readers import documents as module
 from bertkit.readers.documents import Document, Documents, Source, look_for
@@ -219,6 +219,10 @@ def test_an_encoding_is_that_of_the_files_that_are_looked_at_too(tmp_path):
     for encoding, skipped in ((None, ["utf-8.csv"]), ("latin-1", ["posts.csv", "utf-8.csv"])):
         found = look_for([str(tmp_path)], encoding=encoding)
         assert found.skipped == {why: [str(tmp_path / name) for name in skipped]}
+    write(tmp_path / "read.csv", "text\n" + "na\u00efve " * 9 + "\n")
+    for encoding in ("latin-1", "no-such-encoding"):
+        with pytest.raises(UsageError):
+            look_for([str(tmp_path)], encoding=encoding)
 
 
 def test_linked_folders_are_read_once(tmp_path):

@@ -177,7 +177,7 @@ def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
             finding = replace(finding, severity="note", what=f"{split}: cannot be scored: {error.what}", hint=None)
         refused.append(finding)
         if finding.severity == "error" and not isinstance(recipe, TextClassification):  # which lists its rows without text
-            refused += _others_refused(recipe, split, rows)
+            refused += _others_refused(recipe, split, rows, str(error))
     try:
         examples = replace(recipe.standardize(rows, labelled=False), remarks=rows.remarks)
         return _Standardized(examples, refused, is_labelled=False)
@@ -186,10 +186,11 @@ def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
         return _Standardized(None, refused, is_labelled=False)
 
 
-def _others_refused(recipe: Recipe, split: str, rows: Examples) -> list[Finding]:
-    """The rows after the first one that training would refuse too."""
+def _others_refused(recipe: Recipe, split: str, rows: Examples, told: str) -> list[Finding]:
+    """The rows that training would refuse too, besides the one that an error told."""
     with suppress(DataError):  # it is not the fault of a row
-        if others := [*replace(recipe, on_error="skip").refused(rows, labelled=True).values()][1:]:
+        every = replace(recipe, on_error="skip").refused(rows, labelled=True).values()
+        if others := [why for why in every if why != told]:
             what = f"{split}: {plural(len(others), 'more row')} cannot be used: {listed(others, 5, '; ')}"
             return [Finding("error", what, hint="fix them, or leave them out with --on-error skip")]
     return []

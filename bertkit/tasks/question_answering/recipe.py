@@ -119,15 +119,20 @@ class QuestionAnswering(Recipe):
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
         found = super().refused(rows, labelled=labelled)  # which looks at each row by itself
-        if labelled and self.on_error == "skip":
-            found |= {row: str(error) for row, error in repeated_ids(rows, left_out=found)}
+        ids = replace(rows, columns={name: values for name, values in rows.columns.items() if name == "id"})
+        repeated: dict[int, str] | None = None if labelled and self.on_error == "skip" and ids.columns else {}
+        while repeated is None or repeated:  # rows without an id are numbered anew when others are left out
+            kept = [row for row in range(len(rows)) if row not in found]
+            repeated = {kept[at]: str(error) for at, error in repeated_ids(ids.select(kept))}
+            found |= repeated
         return dict(sorted(found.items()))
 
-    def usable(self, rows: Examples, *, labelled: bool) -> Examples:
-        rest = super().usable(rows, labelled=labelled)
+    def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
+        rest = self.usable(rows, labelled=labelled)
+        standard = self._standardize(rest, labelled=labelled)
         if labelled and (again := next(repeated_ids(rest), None)):
             raise again[1]
-        return rest
+        return standard
 
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
         return list(zip(examples.columns["question"], examples.columns["context"], strict=True))

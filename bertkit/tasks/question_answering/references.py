@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bertkit.errors import DataError, plural
@@ -24,11 +24,11 @@ def read_ids(examples: Examples) -> list[str]:
     return [str(row) if value in (None, "") else str(value) for row, value in enumerate(given, start=examples.first)]
 
 
-def repeated_ids(examples: Examples, left_out: Collection[int] = ()) -> Iterator[tuple[int, DataError]]:
-    """The rows with the id of an earlier row, each with the error for it. left_out: rows that do not count."""
+def repeated_ids(examples: Examples) -> Iterator[tuple[int, DataError]]:
+    """The rows with the id of an earlier row, each with the error for it."""
     first: dict[str, int] = {}
     for row, name in enumerate(read_ids(examples)):
-        if row not in left_out and (earlier := first.setdefault(name, row)) != row:
+        if (earlier := first.setdefault(name, row)) != row:
             what = f"the id {name!r} occurs twice, first at {examples.where(earlier)}"
             hint = "predictions are written by id: give each question its own"
             yield row, DataError(what, where=examples.where(row), hint=hint)

@@ -152,7 +152,7 @@ def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: E
     if not isinstance(tags, (list, tuple)):
         raise DataError(f"the tags are {value!r}; expected a list of tags", where=examples.where(row))
     if len(tags) != len(words):
-        what = f"{len(words)} words and {len(tags)} tags; expected one tag per word"
+        what = f"{plural(len(words), 'word')} and {plural(len(tags), 'tag')}; expected one tag per word"
         raise DataError(what, where=examples.where(row), hint="is a word or a tag missing, or does one contain a space?")
     if names is not None:
         if outside := [tag for tag in tags if isinstance(tag, int) and not 0 <= tag < len(names)]:
