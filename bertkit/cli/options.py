@@ -208,7 +208,7 @@ def _strict_yaml() -> type:
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             seen: set[str] = set()
-            for key, _ in node.value:
+            for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
                 if str(key.value) in seen:
                     raise yaml.MarkedYAMLError(problem=f"{key.value} occurs twice", problem_mark=key.start_mark)
                 seen.add(str(key.value))

@@ -19,6 +19,7 @@ class Faults:
     count: int = 0
     without_text: int = 0  # documents whose text is empty or null: no faults, but left out too
     shown: list[str] = field(default_factory=list)
+    files: int = 0  # of those shown, how many are of whole files
     first: str | None = None
 
     def take(self, error: DataError, *, of_file: bool = False) -> None:
@@ -28,7 +29,9 @@ class Faults:
         self.first = self.first or "; ".join(filter(None, (str(error), error.hint)))
         if of_file:
             self.count += 1
-            self.shown.insert(0, str(error))
+            self.shown.insert(self.files, str(error))
+            self.files = min(self.files + 1, _SHOWN)
+            del self.shown[_SHOWN + 1 :]
         else:
             self.add([str(error)])
 

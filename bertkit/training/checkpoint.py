@@ -68,7 +68,7 @@ def drop_older_checkpoints(newest: Path, keep: str) -> None:
     found = checkpoints_in(newest.parent)
     until = found.index(newest) + 1
     older = found[: max(0, until - int(keep))] if keep != "all" else []
-    for path in [*reversed(found[until:]), *older]:  # a kill in between leaves a newest one whose best model is there
+    for path in [*reversed(found[until:]), *older]:  # from the newest: a kill in between leaves a run that ends earlier
         remove_folder(path)
 
 

@@ -338,8 +338,6 @@ def _resume(
     if of_best.is_dir():
         if of_best != checkpoint:
             verify_checkpoint(of_best, lambda name: "/" not in name)  # its model
-        if writer is not None:
-            copy_to_root(of_best, run_dir)  # run_dir may have an older model after a kill, or a later checkpoint's
     elif has_best(run_dir) and (newest == checkpoint or (is_own and _best_step(newest) == state.best_step)):
         verify_best(run_dir, verified.files)  # it stays the best if no later step is better
     elif state.best_step is not None:
@@ -347,12 +345,15 @@ def _resume(
         state = TrainState(state.step, state.seconds)
         if writer is not None:
             (run_dir / MANIFEST).unlink(missing_ok=True)  # of a later checkpoint's model, which is not this run's best
+    accelerator.wait_for_everyone()  # all have decided
+    if is_own and accelerator.is_main_process and newest != checkpoint:
+        progress.note(f"deleting the checkpoints after {checkpoint.name}")
+        drop_older_checkpoints(checkpoint, "all")  # while the model at the root still fits those that a kill leaves
+    if of_best.is_dir() and writer is not None:
+        copy_to_root(of_best, run_dir)  # run_dir may have an older model after a kill, or a later checkpoint's
     accelerator.wait_for_everyone()
-    if is_own and accelerator.is_main_process:
-        # A kill may have left older ones. Later ones do not fit the model at the root: they must not be resumed from.
-        if newest != checkpoint:
-            progress.note(f"deleting the checkpoints after {checkpoint.name}")
-        drop_older_checkpoints(checkpoint, config.keep_checkpoints if newest == checkpoint else "all")
+    if is_own and accelerator.is_main_process and newest == checkpoint:
+        drop_older_checkpoints(checkpoint, config.keep_checkpoints)  # a kill may have prevented this
     return state
 
 

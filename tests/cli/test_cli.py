@@ -186,6 +186,7 @@ def test_an_option_replaces_those_that_it_excludes(tmp_path: Path, saved, typed,
         ("run.yaml", "seed: 1\na: [1\nb: 2\n", ":3"),
         ("run.yaml", "- 1\n", ""),
         ("run.yaml", "seed: &a 1\nmax_steps: *a\n", ":2"),  # a few such lines can stand for gigabytes
+        ("run.yaml", "!!map [a]", ":1"),
         ("run.yaml", "seed: 1\nmax_steps: 1\nseed: 2\n", ":3"),  # which of the two?
         ("run.json", '{"seed": 1, "seed": 2}', ""),
         ("run.yaml", "caf\xe9: 1\n", ""),

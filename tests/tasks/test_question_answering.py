@@ -619,8 +619,8 @@ def test_questions_with_the_id_of_another_can_be_left_out(tmp_path: Path) -> Non
     examples = load(tmp_path, content, on_error="skip")
     assert examples.columns["id"] == ["x", "y"]
     assert ["the id 'x' occurs twice" in each for each in examples.remarks.left_out] == [True, False]
-    numbered = jsonl(FULL, FULL | {"context": ""}, FULL, FULL | {"id": "1"})  # the third row is number 1 without the second
-    assert load(tmp_path, numbered, on_error="skip").columns["id"] == ["0", "1"]
+    numbered = jsonl(FULL | {"id": "1"}, FULL, FULL | {"id": ""}, FULL | {"id": "1"})  # the second row's number is taken
+    assert load(tmp_path, numbered, on_error="skip").columns["id"] == ["1", "1_", "2"]
     assert load(tmp_path, content, to_predict=True, on_error="skip").columns["id"] == [*"xyxz"]
 
 

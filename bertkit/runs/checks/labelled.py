@@ -177,7 +177,7 @@ def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
             finding = replace(finding, severity="note", what=f"{split}: cannot be scored: {error.what}", hint=None)
         refused.append(finding)
         if finding.severity == "error" and not isinstance(recipe, TextClassification):  # which lists its rows without text
-            refused += _others_refused(recipe, split, rows, str(error))
+            refused += _others_refused(recipe, split, rows, error.where)
     try:
         examples = replace(recipe.standardize(rows, labelled=False), remarks=rows.remarks)
         return _Standardized(examples, refused, is_labelled=False)
@@ -186,11 +186,11 @@ def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
         return _Standardized(None, refused, is_labelled=False)
 
 
-def _others_refused(recipe: Recipe, split: str, rows: Examples, told: str) -> list[Finding]:
-    """The rows that training would refuse too, besides the one that an error told."""
+def _others_refused(recipe: Recipe, split: str, rows: Examples, told: str | None) -> list[Finding]:
+    """The rows that training would refuse too, besides the one at the place `told`."""
     with suppress(DataError):  # it is not the fault of a row
-        every = replace(recipe, on_error="skip").refused(rows, labelled=True).values()
-        if others := [why for why in every if why != told]:
+        every = replace(recipe, on_error="skip").refused(rows, labelled=True) if recipe.on_error != "skip" else {}
+        if others := [why for row, why in every.items() if rows.where(row) != told]:
             what = f"{split}: {plural(len(others), 'more row')} cannot be used: {listed(others, 5, '; ')}"
             return [Finding("error", what, hint="fix them, or leave them out with --on-error skip")]
     return []

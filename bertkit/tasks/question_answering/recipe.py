@@ -119,20 +119,18 @@ class QuestionAnswering(Recipe):
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
         found = super().refused(rows, labelled=labelled)  # which looks at each row by itself
-        ids = replace(rows, columns={name: values for name, values in rows.columns.items() if name == "id"})
-        repeated: dict[int, str] | None = None if labelled and self.on_error == "skip" and ids.columns else {}
-        while repeated is None or repeated:  # rows without an id are numbered anew when others are left out
+        if labelled and self.on_error == "skip" and "id" in rows.columns:
             kept = [row for row in range(len(rows)) if row not in found]
-            repeated = {kept[at]: str(error) for at, error in repeated_ids(ids.select(kept))}
-            found |= repeated
+            ids = replace(rows, columns={"id": rows.columns["id"]}).select(kept)
+            found |= {kept[at]: str(error) for at, error in repeated_ids(ids)}
         return dict(sorted(found.items()))
 
-    def standardize(self, rows: Examples, *, labelled: bool) -> Examples:
-        rest = self.usable(rows, labelled=labelled)
-        standard = self._standardize(rest, labelled=labelled)
+    def usable(self, rows: Examples, *, labelled: bool) -> Examples:
+        rest = super().usable(rows, labelled=labelled)
         if labelled and (again := next(repeated_ids(rest), None)):
+            self._standardize(rest, labelled=True)  # an error of a column comes first
             raise again[1]
-        return standard
+        return rest
 
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
         return list(zip(examples.columns["question"], examples.columns["context"], strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from bertkit.errors import DataError, plural
@@ -19,9 +20,11 @@ Answers = list[tuple[str, int | None]]
 
 
 def read_ids(examples: Examples) -> list[str]:
-    """The id of each row, by default its number."""
+    """The id of each row, by default its number, with "_" behind it where another row has that id."""
     given = examples.columns.get("id", [None] * len(examples))
-    return [str(row) if value in (None, "") else str(value) for row, value in enumerate(given, start=examples.first)]
+    taken = {str(value) for value in given if value not in (None, "")}
+    numbers = (str(row) if str(row) not in taken else f"{row}_" for row in count(examples.first))
+    return [number if value in (None, "") else str(value) for value, number in zip(given, numbers, strict=False)]
 
 
 def repeated_ids(examples: Examples) -> Iterator[tuple[int, DataError]]:
