@@ -77,6 +77,7 @@ _SWITCHES_WITHOUT_EFFECT = """
 _OWN_FOLDER = "--model names a folder or hub id with its own configuration and tokenizer"
 _WHOLE = "splits are evaluated whole; for fewer rows give a smaller file: --validation FILE"
 _JOINED = "--text A,B joins columns with a space; two texts are a pair: --text A --text-pair B"
+_TO_SCORE = "bertkit eval scores a model"
 _UPLOAD = "upload the run afterwards: bertkit push RUN OWNER/NAME"
 _TABLE: dict[str, _Theirs] = {
     **{name: _Theirs(name.replace("_", "-")) for name in _SAME},
@@ -158,6 +159,7 @@ def translate(argv: Sequence[str]) -> list[str]:
     ignored: list[str] = []
     notes: list[str] = []
     together: dict[str, str] = {}
+    switches: dict[str, str] = {}
     while rest:
         word = rest.pop(0)
         flag, has_value, value = word.partition("=")
@@ -170,6 +172,7 @@ def translate(argv: Sequence[str]) -> list[str]:
         elif theirs is not None and theirs.is_switch:
             value = value if has_value else rest.pop(0) if rest and rest[0].lower() in _BOOLEANS else "true"
             translated += _of_switch(flag, value, theirs)
+            switches[name] = value.lower()
             is_ignored = name in (_ALWAYS_DONE if value.lower() == "false" else _SWITCHES_WITHOUT_EFFECT)
             ignored += [flag] if is_ignored else []
         elif theirs is not None and theirs.ours and not theirs.words:
@@ -190,6 +193,8 @@ def translate(argv: Sequence[str]) -> list[str]:
                 translated += [f"--{theirs.ours}", value]
             else:
                 ignored.append(flag)
+    if switches.get("do_eval") == "true" and "do_train" not in switches:
+        raise UsageError("--do_eval without --do_train only evaluates, but finetune always trains", hint=_TO_SCORE)
     recipe, more = _recipe(together)
     recipe = recipe or family
     more += [*_schedule(together), *_batch_size(together)]
@@ -216,7 +221,7 @@ def _of_switch(flag: str, value: str, theirs: _Theirs) -> list[str]:
         raise UsageError(f"{flag} is {value!r}; expected true or false")
     if value.lower() == "false":
         if flag == "--do_train":
-            raise UsageError(f"{flag} is false, but finetune always trains", hint="bertkit eval scores a model")
+            raise UsageError(f"{flag} is false, but finetune always trains", hint=_TO_SCORE)
         return []
     if theirs.refusal:
         raise _refusal(flag, theirs.refusal)

@@ -79,7 +79,7 @@ def test_every_name_is_an_option() -> None:
         ("rte --bf16 False --seed 1", "rte --seed 1"),
         ("rte --no_cuda", "rte --device cpu"),
         ("rte --use_cpu", "rte --device cpu"),
-        ("rte --pad_to_max_length false --overwrite_cache --do_eval", "rte"),
+        ("rte --pad_to_max_length false --overwrite_cache --do_train --do_eval", "rte"),
         ("rte --report_to none", "rte"),
         ("rte --report_to=tensorboard", "rte --track tensorboard"),
         # the task is the recipe
@@ -177,6 +177,7 @@ def test_the_batch_is_multiplied_by_the_processes(monkeypatch, processes: str, b
     ("typed", "processes", "value"),
     [
         ("--do_train false", "1", "--do_train"),
+        ("--do_eval", "1", "only evaluates"),
         ("--per_device_train_batch_size 0", "1", "'0'"),
         ("--per_device_train_batch_size=8.5", "1", "'8.5'"),
         ("--per_device_train_batch_size", "1", "''"),
