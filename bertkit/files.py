@@ -260,8 +260,7 @@ class OutputFolder:
         with disk_errors(path):
             content = _content_of(path)
             if path.is_dir():
-                with lock(path, kind.name, shared=True):
-                    pass
+                refuse_locked(path, kind.name)
         names = [name for name, _ in content]
         if all(LEFTOVER.fullmatch(name) for name in names):
             return cls(path, kind.name, content=content)
@@ -376,6 +375,12 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False, wait: bool
         yield
     finally:
         os.close(descriptor)
+
+
+def refuse_locked(path: Path, kind: str = "output") -> None:
+    """Raise UsageError if another process is writing this file or folder. Several processes may ask at once."""
+    with lock(path, kind, shared=True):
+        pass
 
 
 def refuse_overlap(folder: Path, reads: Iterable[str | Path | None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import gzip
 import io
 import json
@@ -676,10 +677,11 @@ def test_a_command_that_another_has_overtaken_changes_nothing(tmp_path: Path) ->
     mine, theirs = Progress({"model": 1}, {}), Progress({"model": 2}, {})
     for progress in (mine, theirs):
         at("a.csv").check(progress)  # the folder is empty
-    at("a.csv").record(theirs)
+    with at("a.csv").claimed(theirs):
+        pass
     before = (tmp_path / "out" / "_settings.json").read_bytes()
-    with pytest.raises(UsageError, match="other settings: model was 2, is 1"):
-        at("b.csv").record(mine)
+    with pytest.raises(UsageError, match="other settings: model was 2, is 1"), at("b.csv").claimed(mine):
+        pass
     assert (tmp_path / "out" / "_settings.json").read_bytes() == before
 
 
@@ -701,6 +703,32 @@ def test_the_output_of_a_command_that_runs_is_not_taken_from_it(model: Path, run
     assert len(read_rows(out / "a.jsonl")) == 5
 
 
+def test_an_output_that_another_command_claims_is_not_begun_meanwhile(tmp_path: Path) -> None:
+    """Between the entry in _settings.json and the output's first byte, a command for another file of that name waits."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write_rows(tmp_path / name / "a.csv", rows())
+    output, state = tmp_path / "out" / "a.jsonl.partial", Progress({}, {})
+
+    def destination(name: str) -> Destination:
+        return Destination.of([str(tmp_path / name / "a.csv")], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
+
+    def claim_the_second() -> None:
+        with destination("two").claimed(state):
+            pass
+
+    with ThreadPoolExecutor(1) as threads:
+        with destination("one").claimed(state):
+            other = threads.submit(claim_the_second)
+            with pytest.raises(TimeoutError):
+                other.result(0.2)
+            running = output.open("x")
+            fcntl.flock(running, fcntl.LOCK_EX)
+        with running, pytest.raises(UsageError, match="another process is currently writing"):
+            other.result(60)
+        assert "one" in (tmp_path / "out" / "_settings.json").read_text(encoding="utf-8")
+
+
 def test_a_pipe_among_several_files_is_read_once(model: Path, run_bertkit, tmp_path: Path) -> None:
     write_rows(tmp_path / "a.csv", rows(4))
     os.mkfifo(tmp_path / "b.csv")
@@ -712,7 +740,9 @@ def test_a_pipe_among_several_files_is_read_once(model: Path, run_bertkit, tmp_p
 
 def test_commands_that_begin_at_once_are_all_recorded(tmp_path: Path) -> None:
     def record(name: str) -> None:
-        Destination.of([name], None, tmp_path / "out", None, [".jsonl"], overwrite=False).record(Progress({}, {}))
+        to = Destination.of([name], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
+        with to.claimed(Progress({}, {})):
+            pass
 
     names = [f"{number}.csv" for number in range(40)]
     with ThreadPoolExecutor(8) as threads:

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from bertkit import progress
 from bertkit.errors import DataError, MachineError, UsageError, listed
-from bertkit.files import disk_errors, flush, json_text, lock, refuse_unwritable, write_files
+from bertkit.files import disk_errors, flush, json_text, lock, refuse_locked, refuse_unwritable, write_files
 from bertkit.readers.content import nearest_files, plain_name, source_name
 from bertkit.readers.remote import is_url, look_up, path_of
 from bertkit.runs.inference.outputs import START_OVER, TEXT, OutputFormat, Progress, is_text, suffix_of, unfinished
@@ -145,7 +146,7 @@ class Destination:
         """Raise UsageError if the folder's content was begun with other settings, or its files are from other sources."""
         if self.folder is None:
             return
-        self._refuse_other(self.recorded or state, state, self._described())
+        self._refuse_other(self.recorded or state, state, self._described)
 
     def _refuse_other(self, before: Progress, state: Progress, sources: Mapping[str, Any]) -> None:
         before.refuse_other(state.settings, state.how, str(self.folder))
@@ -160,34 +161,42 @@ class Destination:
                 what = f"{path} already exists, from {f'an earlier {source}' if is_same else was}"
                 raise UsageError(what, where=source, hint=f"choose another --output-dir; or {START_OVER}")
 
-    def record(self, state: Progress) -> None:
-        """Make the folder, and write into it what its content is begun with; several processes and commands may do it at once.
+    @contextmanager
+    def claimed(self, state: Progress) -> Iterator[None]:
+        """Make the folder and write into it what its content is begun with. Until the end of the block, other commands wait.
 
         Done when the first rows are read: a command that fails before then leaves nothing that would bind a later one. Raises
         the errors of `check` if another command has begun since then.
         """
         if self.folder is None:
+            yield
             return
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        sources = self._described()
-        with lock(self.folder, wait=True), disk_errors(self.folder):
-            before = self.recorded or state
-            try:
-                self._refuse_other(before, state, sources)
-                for name in sources:
-                    if before.sources.get(name) not in (None, sources[name]):
-                        _refuse_running(unfinished(self.folder / name)[0])
-            except UsageError as error:
-                error.hint = "another command has begun there meanwhile: repeat this one, or choose another --output-dir"
-                raise
-            (self.folder / SUCCESS).unlink(missing_ok=True)
-            begun = before._replace(sources={**before.sources, **sources})
-            # Some network file systems lack locks: then at least no process takes another's temporary file.
-            write_files(self.folder, {SETTINGS: json_text(begun._asdict())}, locked=False)
+        with lock(self.folder, wait=True):
+            self._record(self.folder, state)
+            yield
 
+    def _record(self, folder: Path, state: Progress) -> None:
+        sources, before = self._described, self.recorded or state
+        try:
+            self._refuse_other(before, state, sources)
+            for name in sources:
+                if before.sources.get(name) not in (None, sources[name]):
+                    _refuse_running(unfinished(folder / name)[0])
+        except UsageError as error:
+            error.hint = "another command has begun there meanwhile: repeat this one, or choose another --output-dir"
+            raise
+        with disk_errors(folder):
+            (folder / SUCCESS).unlink(missing_ok=True)
+        begun = before._replace(sources={**before.sources, **sources})
+        if begun != before:
+            # Some network file systems lack locks: then at least no process takes another's temporary file.
+            write_files(folder, {SETTINGS: json_text(begun._asdict())}, locked=False)
+
+    @cached_property
     def _described(self) -> dict[str, Any]:
-        """What identifies the sources, by their outputs' names."""
+        """What identified the sources when the command began, by their outputs' names."""
         return {path.name: _describe(source) for source, path in self.files.items() if path is not None}
 
     @property
@@ -222,8 +231,7 @@ def _refuse_running(*paths: Path) -> None:
     """Raise UsageError if another command is writing one of these unfinished outputs."""
     for path in paths:
         if path.suffix == ".partial" and path.exists():
-            with lock(path):
-                pass
+            refuse_locked(path)
 
 
 def _move(names: Iterable[str], folder: Path, to: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -144,7 +144,6 @@ class _Command:
     blocks_of: Callable[[str], Iterable[Examples]]
     layout: OutputLayout
     to: Destination
-    has_begun: bool = False
 
     @property
     def writes(self) -> bool:
@@ -203,10 +202,10 @@ class _Command:
         assert self.predictor.model
         seen = Remarks()
         chooser = Chooser(self.predictor, self.layout) if self.layout.uncertain else None
-        if self.writes and not self.has_begun:
-            self.to.record(state)
-            self.has_begun = True
-        with output.open(), progress.rate("predict", shown=output.path is not None) as rate:
+        with ExitStack() as stack:
+            with self.to.claimed(state) if self.writes else nullcontext():
+                stack.enter_context(output.open())
+            rate = stack.enter_context(progress.rate("predict", shown=output.path is not None))
             for rows in chain([first], stream):
                 begins = not output.predictions
                 if output.has(rows):
