@@ -25,7 +25,7 @@ from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import ModelError, Stopped, UserError
 from bertkit.reproduce import runs as reproduce_runs
 from bertkit.reproduce.reproduction import cells_of
-from bertkit.reproduce.results import Cell
+from bertkit.reproduce.results import Cell, _verdict
 from bertkit.reproduce.runs import Run, all_of, pull
 from bertkit.reproduce.table import SCALES, TABLES, read_scale, read_table, tables_at
 from bertkit.runs.pretraining.course import Course
@@ -265,8 +265,7 @@ def test_a_table_at_smoke_scale(name: str, made: Callable[[str], tuple[Path, Ran
     for claim in found["claims"]:
         difference = figures[claim["higher"], claim["column"]]["mean"] - figures[claim["lower"], claim["column"]]["mean"]
         assert claim["difference"] == pytest.approx(difference)
-        assert claim["shown"] == (claim["interval"] is not None and claim["interval"][0] > 0)
-        assert ("| shown |" if claim["shown"] else "| not shown |") in page
+        assert f"| {claim['verdict']} |" in page
     assert table.scale.note in page
     assert table.source in page
     assert table.source.partition("'")[0] in (folder / f"{name}.html").read_text()
@@ -287,6 +286,26 @@ def test_the_average_is_over_tasks_seed_by_seed(made: Callable[[str], tuple[Path
     *tasks, average = json.loads((folder / "glue.json").read_text())["cells"]
     assert average["task"] == "average"
     assert average["each"] == pytest.approx(np.mean([task["each"] for task in tasks], axis=0))
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [
+        ((0.1, 0.2), "shown"),
+        ((-0.1, 0.2), "not shown"),
+        ((0.0, 0.2), "not shown"),
+        ((-0.2, -0.1), "opposite shown"),
+        (None, "not shown"),
+    ],
+)
+def test_a_verdict_needs_an_interval_on_one_side_of_0(interval: tuple[float, float] | None, verdict: str) -> None:
+    assert _verdict(interval) == verdict
+
+
+def test_a_figure_names_the_size_of_its_model(made: Callable[[str], tuple[Path, Ran]]) -> None:
+    folder, _ = made("sizes")
+    sizes = {cell["row"]: cell["model"] for cell in json.loads((folder / "sizes.json").read_text())["cells"]}
+    assert sizes == {"3 layers of 768, 12 heads": "1 x 32, 2 heads", "12 layers of 768, 12 heads": "4 x 32, 2 heads"}
 
 
 def test_claims_of_what_eval_scores_are_over_seeds(made: Callable[[str], tuple[Path, Ran]]) -> None:

@@ -9,9 +9,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from bertkit import progress
-from bertkit.errors import MachineError
+from bertkit.errors import MachineError, plural
 from bertkit.files import json_text, write_files
 from bertkit.html.page import Section, render, require_packages
+from bertkit.model.directory import read_config
 from bertkit.report import Finding, Report, Table
 from bertkit.reproduce.runs import Run, all_of
 from bertkit.reproduce.table import Column, PaperTable, Row
@@ -67,12 +68,19 @@ def _describe(row: Row, task: str, score: str, each: Sequence[float | None], run
         "pretrained": sum(run.words[0] == "pretrain" for run in all_of(runs)) or None,
         **{name: found[name] for name in ("mean", "std", "interval", "each")},
         "published": row.published.get(task),
+        "model": _size(trained),
         "start": start,
         "selected_by": next(iter(require_run(trained.output)["best"]["scores"])),
         "tokens": tokens,
         "core_hours": sum(run.record["core_seconds"] for run in all_of(runs)) / 3600,
         "commands": [shlex.join(run.command) for run in runs],
     }
+
+
+def _size(run: Run) -> str:
+    """The size of the model that a run trained."""
+    config = read_config(run.output)
+    return f"{config.num_hidden_layers} x {config.hidden_size}, {plural(config.num_attention_heads, 'head')}"
 
 
 def _origin(run: Run) -> tuple[str, int | None]:
@@ -97,10 +105,16 @@ def _judge(table: PaperTable, cells: Sequence[Cell]) -> list[dict[str, Any]]:
         difference = (_over_rows if fine_tuned and claims else _over_seeds)(compared, column.score)
         for claim in claims:
             found = difference(claim.higher, claim.lower)
-            shown = found["interval"] is not None and found["interval"][0] > 0
             over = "rows and seeds" if fine_tuned else "seeds"
-            judged.append({**claim._asdict(), **found, "over": over, "shown": shown})
+            judged.append({**claim._asdict(), **found, "over": over, "verdict": _verdict(found["interval"])})
     return judged
+
+
+def _verdict(interval: Sequence[float] | None) -> str:
+    """What the interval of a difference says about the claim that it is above 0."""
+    if interval is None or interval[0] <= 0 <= interval[1]:
+        return "not shown"
+    return "shown" if interval[0] > 0 else "opposite shown"
 
 
 Difference = Callable[[str, str], dict[str, Any]]  # of two rows: how much higher the first one's mean is, and its interval
@@ -130,6 +144,7 @@ def report_table(found: Mapping[str, Any]) -> Report:
             *(cell[name] for name in ("row", "task", "score", "seeds", "pretrained", "mean", "std")),
             progress.format_interval(cell["interval"]),
             cell["published"],
+            cell["model"],
             cell["start"],
             f"best {cell['selected_by']}",
             None if cell["tokens"] is None else f"{cell['tokens'] / 1e6:.3g}M",
@@ -137,7 +152,8 @@ def report_table(found: Mapping[str, Any]) -> Report:
         ]
         for cell in found["cells"]
     ]
-    columns = ["row", "task", "score", "seeds", "pre-trained", "mean", "std", "95% interval", "published", "starts from"]
+    columns = ["row", "task", "score", "seeds", "pre-trained", "mean", "std", "95% interval", "published"]
+    columns += ["layers x hidden size", "starts from", "selected by", "pre-training tokens", "core hours"]
     claims = [
         [
             claim["says"],
@@ -146,13 +162,13 @@ def report_table(found: Mapping[str, Any]) -> Report:
             claim["difference"],
             progress.format_interval(claim["interval"], "+.4f"),
             claim["over"],
-            "shown" if claim["shown"] else "not shown",
+            claim["verdict"],
         ]
         for claim in found["claims"]
     ]
     compared = ["claim", "difference of", "task", "difference", "95% interval", "paired over", "verdict"]
     title = f"{found['title']}, --scale {found['scale']}"
-    parts: list[Table | Finding] = [Table(title, [*columns, "selected by", "pre-training tokens", "core hours"], rows)]
+    parts: list[Table | Finding] = [Table(title, columns, rows)]
     parts += [Table("claims", compared, claims)] if claims else []
     return Report([*parts, Finding("note", found["note"]), Finding("note", f"published: {found['source']}")], found)
 

@@ -57,6 +57,7 @@ def render(*results: Mapping[str, Any]) -> str:
     from bertkit.reproduce.results import report_table
 
     parts: list[Sequence[str]] = []
+    notes = dict.fromkeys(values["note"] for values in results)
     for values in results:
         parts.append([f"### {values['title']}"])
         for part in report_table(values).parts:
@@ -64,5 +65,9 @@ def render(*results: Mapping[str, Any]) -> str:
                 rows = [[progress.format_cell(cell) for cell in row] for row in part.rows]
                 parts.append(markdown.table(part.columns, rows, numbers_from=3))
             elif isinstance(part, Finding):
-                parts.append([f"{part.what[0].upper()}{part.what[1:]}."])
-    return markdown.block(results, *parts)
+                parts += [[_sentence(part.what)]] if part.what not in notes else []
+    return markdown.block(results, *([_sentence(note)] for note in notes), *parts)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
