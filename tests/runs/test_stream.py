@@ -15,7 +15,8 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from remote_files import put
 from bertkit.errors import UsageError
 from bertkit.files import lock
 from bertkit.readers import Examples
-from bertkit.runs.inference import outputs, predict
+from bertkit.runs.inference import destination, outputs, predict
 from bertkit.runs.inference.destination import Destination
 from bertkit.runs.inference.outputs import Progress
 from bertkit.runs.inference.task_predictor import TaskPredictor
@@ -649,12 +650,14 @@ def test_a_folder_is_whole_once_the_files_of_all_commands_are(model: Path, run_b
         ('{"settings": {}, "how": {"threads": 0}}', "threads is 0"),
         ('{"settings": {}, "how": [1]}', "how is [1]"),
         ('{"settings": {}, "how": {}, "faults": 3}', "faults is 3"),
-        ('{"settings": {}, "how": {}, "faults": [[], 0]}', "counts"),
-        ('{"settings": {}, "how": {}, "counts": [1]}', "iterable"),
-        ('{"settings": {}, "how": {}, "counts": [[]]}', "missing"),
-        ('{"settings": {}, "how": {}, "faults": [1, [2]]}', "names"),
-        ('{"settings": {}, "how": {}, "faults": [0, "abc"]}', "names"),
-        ('{"settings": {}, "how": {}, "counts": [[1, "x", "", "a"]]}', "numbers"),
+        ('{"settings": {}, "how": {}, "faults": [[], 0]}', "faults is [[], 0]"),
+        ('{"settings": {}, "how": {}, "counts": [1]}', "counts is [1]"),
+        ('{"settings": {}, "how": {}, "counts": [[]]}', "counts is [[]]"),
+        ('{"settings": {}, "how": {}, "faults": [1, [2]]}', "faults is [1, [2]]"),
+        ('{"settings": {}, "how": {}, "faults": [0, "abc"]}', "faults is [0, 'abc']"),
+        ('{"settings": {}, "how": {}, "counts": [[1, "x", "", "a"]]}', "counts is [[1, 'x', '', 'a']]"),
+        ('{"settings": {}, "how": {}, "size": -1}', "size is -1"),
+        ('{"settings": {}, "how": {}, "rows": true}', "rows is True"),
         ('{"settings": {}, "how": {}, "sources": {"a.jsonl": 3}}', "sources"),
         ("[" * 100_000, "recursion"),
         ('{"settings": {}, "how": {}, "more": 1}', "more"),
@@ -677,10 +680,10 @@ def test_a_command_that_another_has_overtaken_changes_nothing(tmp_path: Path) ->
     mine, theirs = Progress({"model": 1}, {}), Progress({"model": 2}, {})
     for progress in (mine, theirs):
         at("a.csv").check(progress)  # the folder is empty
-    with at("a.csv").claimed(theirs):
+    with at("a.csv").claimed(theirs, ["a.csv"]):
         pass
     before = (tmp_path / "out" / "_settings.json").read_bytes()
-    with pytest.raises(UsageError, match="other settings: model was 2, is 1"), at("b.csv").claimed(mine):
+    with pytest.raises(UsageError, match="other settings: model was 2, is 1"), at("b.csv").claimed(mine, ["b.csv"]):
         pass
     assert (tmp_path / "out" / "_settings.json").read_bytes() == before
 
@@ -710,15 +713,16 @@ def test_an_output_that_another_command_claims_is_not_begun_meanwhile(tmp_path: 
         write_rows(tmp_path / name / "a.csv", rows())
     output, state = tmp_path / "out" / "a.jsonl.partial", Progress({}, {})
 
-    def destination(name: str) -> Destination:
-        return Destination.of([str(tmp_path / name / "a.csv")], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
+    def claimed(name: str) -> AbstractContextManager[None]:
+        source = str(tmp_path / name / "a.csv")
+        return Destination.of([source], None, tmp_path / "out", None, [".jsonl"], overwrite=False).claimed(state, [source])
 
     def claim_the_second() -> None:
-        with destination("two").claimed(state):
+        with claimed("two"):
             pass
 
     with ThreadPoolExecutor(1) as threads:
-        with destination("one").claimed(state):
+        with claimed("one"):
             other = threads.submit(claim_the_second)
             with pytest.raises(TimeoutError):
                 other.result(0.2)
@@ -727,6 +731,85 @@ def test_an_output_that_another_command_claims_is_not_begun_meanwhile(tmp_path: 
         with running, pytest.raises(UsageError, match="another process is currently writing"):
             other.result(60)
         assert "one" in (tmp_path / "out" / "_settings.json").read_text(encoding="utf-8")
+
+
+def test_the_output_of_another_file_that_a_command_finished_meanwhile_is_not_taken_as_ones_own(
+    model: Path, run_bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        write_rows(tmp_path / f"{name}.csv", rows())
+    out, real = tmp_path / "out", outputs.OutputFile.finish
+
+    def finish(self: outputs.OutputFile, writer: Any) -> None:
+        """The first output is finished; meanwhile a command has predicted another b.csv."""
+        real(self, writer)
+        recorded = json.loads((out / "_settings.json").read_text(encoding="utf-8"))
+        recorded["sources"]["b.jsonl"] = ["/elsewhere/b.csv", 1, 1]
+        (out / "_settings.json").write_text(json.dumps(recorded), encoding="utf-8")
+        (out / "b.jsonl").write_text("", encoding="utf-8")
+
+    monkeypatch.setattr(outputs.OutputFile, "finish", finish)
+    ran = run_bertkit("predict", model, "a.csv", "b.csv", "--output-dir", "out", *FP32)
+    assert (ran.code, "b.jsonl already exists, from /elsewhere/b.csv" in ran.err) == (2, True), ran.err
+    assert sorted(path.name for path in out.iterdir()) == ["_settings.json", "a.jsonl", "b.jsonl"]
+
+
+def test_an_unfinished_output_is_locked_while_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So no other command goes on writing into a file that has lost its name."""
+    partial, removed = tmp_path / "out.jsonl.partial", []
+    partial.touch()
+    real = Path.unlink
+
+    def unlink(self: Path, missing_ok: bool = False) -> None:
+        if self == partial:
+            removed.append(self)
+            with pytest.raises(UsageError, match="another process is currently writing"), lock(partial):
+                pass
+        real(self, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    with Destination.of(["a.csv"], tmp_path / "out.jsonl", None, None, [".jsonl"], overwrite=True).replaced():
+        assert removed == [partial]
+        assert not partial.exists()
+
+
+def test_two_commands_that_start_over_at_once_move_the_old_output_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    to = Destination.of(["a.csv"], None, out, None, [".jsonl"], overwrite=True)
+    with to.claimed(Progress({}, {}), ["a.csv"]):
+        (out / "a.jsonl").touch()
+    real = destination._move
+
+    def start_over() -> list[str]:
+        with to.replaced():
+            (out / "a.jsonl.partial").touch()
+            return sorted(os.listdir(out))
+
+    with ThreadPoolExecutor(1) as threads:
+        others: list[Future[list[str]]] = []
+
+        def move(*arguments: Any) -> None:
+            others.append(threads.submit(start_over))
+            with pytest.raises(TimeoutError):
+                others[0].result(0.2)
+            real(*arguments)
+
+        monkeypatch.setattr(destination, "_move", move)
+        with to.replaced():
+            assert others[0].result(60) == [".old-1", "a.jsonl.partial"]
+    assert sorted(os.listdir(out / ".old-1")) == ["_settings.json", "a.jsonl"]
+
+
+def test_standard_input_may_be_one_of_several(model: Path, run_bertkit, tmp_path: Path) -> None:
+    write_rows(tmp_path / "b.csv", rows(4))
+    ran = run_bertkit("predict", model, "-", "b.csv", "--output-dir", "out", *FP32, stdin=b"text\ngood movie\n")
+    assert ran.code == 0, ran.err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "_SUCCESS",
+        "_settings.json",
+        "b.jsonl",
+        "stdin.jsonl",
+    ]
 
 
 def test_a_pipe_among_several_files_is_read_once(model: Path, run_bertkit, tmp_path: Path) -> None:
@@ -741,7 +824,7 @@ def test_a_pipe_among_several_files_is_read_once(model: Path, run_bertkit, tmp_p
 def test_commands_that_begin_at_once_are_all_recorded(tmp_path: Path) -> None:
     def record(name: str) -> None:
         to = Destination.of([name], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
-        with to.claimed(Progress({}, {})):
+        with to.claimed(Progress({}, {}), [name]):
             pass
 
     names = [f"{number}.csv" for number in range(40)]

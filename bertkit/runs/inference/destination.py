@@ -6,7 +6,7 @@ import glob
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -106,67 +106,84 @@ class Destination:
         """Start over: remove an unfinished --output. In a folder, the finished and unfinished output of earlier commands is
         moved to a subfolder, and back if this command writes nothing.
         """
-        own = self._own
         if self.folder is None:
-            _refuse_running(*own)
-            for path in own[1:]:
-                with disk_errors(path):
-                    path.unlink(missing_ok=True)
+            own = self._own
+            with _locked(own):
+                for path in own[1:]:
+                    with disk_errors(path):
+                        path.unlink(missing_ok=True)
             yield
             return
-        before = None
-        with suppress(UsageError):  # of a damaged one
-            before = Progress.read(self.folder / SETTINGS)
-        earlier = [self.folder / name for name in (before.sources if before is not None else ())]
-        known = [*own, *(part for path in earlier for part in (path, *unfinished(path)))]
-        known += [self.folder / SUCCESS, self.folder / SETTINGS]
-        names = [name for name in dict.fromkeys(path.name for path in known) if (self.folder / name).exists()]
-        if not names:
-            yield
-            return
-        _refuse_running(*(self.folder / name for name in names))
-        aside = next(name for name in (self.folder / f".old-{number}" for number in count(1)) if not name.exists())
-        are_moved = False
+        aside = self._move_aside(self.folder) if self.folder.is_dir() else None
         try:
-            _move(names, self.folder, aside)
-            are_moved = True
-            progress.note(f"moved the old predictions to {aside}")
             yield
         finally:
-            if aside.is_dir() and are_moved and self._is_begun_by_others:
+            if aside is not None and aside.is_dir():
+                self._move_back(self.folder, aside)
+
+    def _move_aside(self, folder: Path) -> Path | None:
+        """Move the output of earlier commands to a subfolder; None if there is none."""
+        with lock(folder, wait=True):
+            before = None
+            with suppress(UsageError):  # of a damaged one
+                before = Progress.read(folder / SETTINGS)
+            earlier = [folder / name for name in (before.sources if before is not None else ())]
+            known = [*self._own, *(part for path in earlier for part in (path, *unfinished(path)))]
+            known += [folder / SUCCESS, folder / SETTINGS]
+            names = [name for name in dict.fromkeys(path.name for path in known) if (folder / name).exists()]
+            if not names:
+                return None
+            aside = next(path for path in (folder / f".old-{number}" for number in count(1)) if not path.exists())
+            with _locked(folder / name for name in names), disk_errors(aside):
+                aside.mkdir()
+                try:
+                    _move(names, folder, aside)
+                except BaseException:
+                    _move(os.listdir(aside), aside, folder)
+                    aside.rmdir()
+                    raise
+        progress.note(f"moved the old predictions to {aside}")
+        return aside
+
+    def _move_back(self, folder: Path, aside: Path) -> None:
+        """Move the old output back if nothing was written in its place."""
+        with lock(folder, wait=True), disk_errors(folder):
+            if self._is_begun_by_others:
                 progress.note(f"the old predictions stay in {aside}: another command has begun meanwhile")
-            elif aside.is_dir() and not (are_moved and any(path.exists() for path in own)):
-                if are_moved:
-                    (self.folder / SETTINGS).unlink(missing_ok=True)
-                _move(os.listdir(aside), aside, self.folder)
+            elif not any(path.exists() for path in self._own):
+                (folder / SETTINGS).unlink(missing_ok=True)
+                _move(os.listdir(aside), aside, folder)
                 aside.rmdir()
                 progress.note(f"nothing was written: moved {aside} back")
 
-    def check(self, state: Progress) -> None:
-        """Raise UsageError if the folder's content was begun with other settings, or its files are from other sources."""
-        if self.folder is None:
-            return
-        self._refuse_other(self.recorded or state, state, self._described)
+    def check(self, state: Progress, sources: Iterable[str] | None = None) -> None:
+        """Raise UsageError if the folder's content was begun with other settings, or the output of one of these sources (by
+        default, of all) is there from another one.
+        """
+        if self.folder is not None:
+            self._refuse_other(self.folder, self.recorded or state, state, self.files if sources is None else sources)
 
-    def _refuse_other(self, before: Progress, state: Progress, sources: Mapping[str, Any]) -> None:
-        before.refuse_other(state.settings, state.how, str(self.folder))
-        for source, path in self.files.items():
+    def _refuse_other(self, folder: Path, before: Progress, state: Progress, sources: Iterable[str]) -> None:
+        before.refuse_other(state.settings, state.how, str(folder))
+        for source in sources:
+            path = self.files[source]
             if path is None or not path.exists():
                 continue
-            if path.name not in before.sources or None in (sources[path.name], before.sources[path.name]):
+            was, now = before.sources.get(path.name), self._described[path.name]
+            if was is None or now is None:
                 raise UsageError(f"{path} already exists, but is not known to be from {source}", hint=START_OVER)
-            if before.sources[path.name] != sources[path.name]:
-                was = before.sources[path.name][0]
-                is_same = was in (source, str(Path(source).resolve()))
-                what = f"{path} already exists, from {f'an earlier {source}' if is_same else was}"
+            if was != now:
+                is_same = was[0] in (source, str(Path(source).resolve()))
+                what = f"{path} already exists, from {f'an earlier {source}' if is_same else was[0]}"
                 raise UsageError(what, where=source, hint=f"choose another --output-dir; or {START_OVER}")
 
     @contextmanager
-    def claimed(self, state: Progress) -> Iterator[None]:
+    def claimed(self, state: Progress, sources: Sequence[str]) -> Iterator[None]:
         """Make the folder and write into it what its content is begun with. Until the end of the block, other commands wait.
 
-        Done when the first rows are read: a command that fails before then leaves nothing that would bind a later one. Raises
-        the errors of `check` if another command has begun since then.
+        Done when the first rows are read: a command that fails before then leaves nothing that would bind a later one. sources:
+        those of this process that it has not predicted yet. Raises the errors of `check` for these if another command has begun
+        since then.
         """
         if self.folder is None:
             yield
@@ -174,22 +191,24 @@ class Destination:
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         with lock(self.folder, wait=True):
-            self._record(self.folder, state)
+            self._record(self.folder, state, sources)
             yield
 
-    def _record(self, folder: Path, state: Progress) -> None:
-        sources, before = self._described, self.recorded or state
+    def _record(self, folder: Path, state: Progress, sources: Sequence[str]) -> None:
+        before = self.recorded or state
+        names = [path.name for path in map(self.files.get, sources) if path is not None]
+        own = {name: self._described[name] for name in names}
         try:
-            self._refuse_other(before, state, sources)
-            for name in sources:
-                if before.sources.get(name) not in (None, sources[name]):
-                    _refuse_running(unfinished(folder / name)[0])
+            self._refuse_other(folder, before, state, sources)
+            for name, source in own.items():
+                if before.sources.get(name) not in (None, source) and (partial := unfinished(folder / name)[0]).exists():
+                    refuse_locked(partial)
         except UsageError as error:
             error.hint = "another command has begun there meanwhile: repeat this one, or choose another --output-dir"
             raise
         with disk_errors(folder):
             (folder / SUCCESS).unlink(missing_ok=True)
-        begun = before._replace(sources={**before.sources, **sources})
+        begun = before._replace(sources={**self._described, **before.sources, **own})
         if begun != before:
             # Some network file systems lack locks: then at least no process takes another's temporary file.
             write_files(folder, {SETTINGS: json_text(begun._asdict())}, locked=False)
@@ -227,18 +246,19 @@ class Destination:
             flush(self.folder)
 
 
-def _refuse_running(*paths: Path) -> None:
-    """Raise UsageError if another command is writing one of these unfinished outputs."""
-    for path in paths:
-        if path.suffix == ".partial" and path.exists():
-            refuse_locked(path)
+@contextmanager
+def _locked(paths: Iterable[Path]) -> Iterator[None]:
+    """Hold the unfinished outputs among these. Raises UsageError if another command is writing one."""
+    with ExitStack() as locks:
+        for path in paths:
+            if path.suffix == ".partial" and path.exists():
+                locks.enter_context(lock(path))
+        yield
 
 
 def _move(names: Iterable[str], folder: Path, to: Path) -> None:
-    with disk_errors(to):
-        to.mkdir(exist_ok=True)
-        for name in names:
-            os.rename(folder / name, to / name)
+    for name in names:
+        os.rename(folder / name, to / name)
 
 
 def _describe(source: str) -> list[Any] | None:

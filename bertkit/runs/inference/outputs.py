@@ -145,10 +145,11 @@ class Progress(NamedTuple):
             raise UsageError(what, where=where, hint=START_OVER)
 
 
-_TYPES: dict[str, type] = {
+_FORMS: dict[str, Any] = {  # a type; [form]: a list of such; (form, ...): a list of exactly these
     **dict.fromkeys(("settings", "how", "sources"), dict),
     **dict.fromkeys(("windows", "rows", "size"), int),
-    **dict.fromkeys(("faults", "counts"), list),
+    "faults": (int, [str]),
+    "counts": [(int, str, str, int)],
     "sha256": str,
 }
 
@@ -158,20 +159,23 @@ def _check_types(values: Any) -> None:
     if not isinstance(values, dict):
         raise ValueError("it is not a JSON object")
     for name, value in values.items():
-        if not isinstance(value, _TYPES.get(name, object)):
+        if not _has_form(value, _FORMS.get(name, object)):
             raise ValueError(f"{name} is {value!r:.60}")
     threads = values.get("how", {}).get("threads", 1)
-    if type(threads) is not int or threads < 1:
+    if not _has_form(threads, int) or not threads:
         raise ValueError(f"threads is {threads!r:.60}")
-    (count, shown), counts = values.get("faults", [0, []]), [Count(*each) for each in values.get("counts", ())]
-    numbers = (count, *(number for each in counts for number in (each.number, each.beyond)))
-    if not all(isinstance(number, int) for number in numbers):
-        raise ValueError("its counts are not numbers")
-    names = (*shown, *(name for each in counts for name in (each.what, each.noun)))
-    if not isinstance(shown, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("its counts have no names")
     if not all(source is None or (isinstance(source, list) and source) for source in values.get("sources", {}).values()):
         raise ValueError("its sources are not files")
+
+
+def _has_form(value: Any, form: Any) -> bool:
+    if form is int:
+        return type(value) is int and value >= 0
+    if isinstance(form, type):
+        return isinstance(value, form)
+    if not isinstance(value, list) or (isinstance(form, tuple) and len(value) != len(form)):
+        return False
+    return all(map(_has_form, value, form if isinstance(form, tuple) else form * len(value)))
 
 
 class OutputFile(Output):

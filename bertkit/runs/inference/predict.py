@@ -168,15 +168,18 @@ class _Command:
         if len(sources) > 1:  # each process predicts some of them
             sources = sources[everyone.process_index :: everyone.num_processes]
             self.predictor.processes = OneProcess(everyone.device)
-        for source in [name for name in sources if not self.to.has(name)][1:]:
+        missing = [source for source in sources if not self.to.has(source)]
+        for source in missing[1:]:
             if Path(source).is_file():  # a pipe can be read only once, and a URL should be
                 self.opened(source)  # bad input is found before the first file is predicted
         for source in sources:
             path = self.to.files[source]
-            if self.to.has(source):
-                progress.note(f"{path} already exists")
-            else:
-                self.predict(source, self.output_for(source, path, state), state)
+            if not self.to.has(source):
+                self.predict(source, self.output_for(source, path, state), state, missing[missing.index(source) :])
+                continue
+            if source in missing:  # another command has predicted it meanwhile, or a file of the same name
+                self.to.check(state, [source])
+            progress.note(f"{path} already exists")
         self.to.close()
 
     def output_for(self, source: str, path: Path | None, state: Progress) -> Output:
@@ -196,14 +199,17 @@ class _Command:
             raise DataError("the file holds no rows", where=source_name(source))
         return _Pages(self.predictor, self.layout, self.to.form, first), first, stream
 
-    def predict(self, source: str, output: Output, state: Progress) -> None:
-        """Predict the rows of a source. The first rows are read before the model's weights, to find bad input early."""
+    def predict(self, source: str, output: Output, state: Progress, missing: Sequence[str]) -> None:
+        """Predict the rows of a source. The first rows are read before the model's weights, to find bad input early.
+
+        missing: this source and those after it which are to be predicted.
+        """
         pages, first, stream = self.opened(source)
         assert self.predictor.model
         seen = Remarks()
         chooser = Chooser(self.predictor, self.layout) if self.layout.uncertain else None
         with ExitStack() as stack:
-            with self.to.claimed(state) if self.writes else nullcontext():
+            with self.to.claimed(state, missing) if self.writes else nullcontext():
                 stack.enter_context(output.open())
             rate = stack.enter_context(progress.rate("predict", shown=output.path is not None))
             for rows in chain([first], stream):
