@@ -171,6 +171,9 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
     try:
         text = path.read_text(encoding="utf-8")
         values = json.loads(text, object_pairs_hook=_once) if path.suffix == ".json" else yaml.load(text, _strict_yaml())
+        is_of_run = isinstance(values, dict) and is_run(values)
+        if isinstance(values, dict) and not is_of_run:
+            values = _once([(str(name).replace("-", "_"), value) for name, value in values.items()])
         json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode("utf-8")
     except OSError as error:
         raise UsageError(f"the options cannot be read: {error.strerror}", where=str(path)) from None
@@ -184,13 +187,12 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
         raise UsageError(f"the options cannot be parsed: {getattr(error, 'problem', error)}", where=place) from None
     if not isinstance(values, dict):
         raise UsageError("the file has no options; expected lines like learning_rate: 3e-5", where=str(path))
-    if is_run(values):
+    if is_of_run:
         return FileOptions(without_excluded(options_of_run(values, overrides), overrides), values)
-    options = {str(name).replace("-", "_"): value for name, value in values.items()}
-    if own := next((name for name in options if name in inspect.signature(inspect.unwrap(command)).parameters), None):
+    if own := next((name for name in values if name in inspect.signature(inspect.unwrap(command)).parameters), None):
         what = f"{own} cannot be set in an options file, only on the command line"
         raise UsageError(what, where=str(path), hint="an options file may set only task and training options")
-    return FileOptions(without_excluded(options, overrides), None)
+    return FileOptions(without_excluded(values, overrides), None)
 
 
 @cache
@@ -213,6 +215,13 @@ def _strict_yaml() -> type:
                     raise yaml.MarkedYAMLError(problem=f"{key.value} occurs twice", problem_mark=key.start_mark)
                 seen.add(str(key.value))
             return super().construct_mapping(node, deep)
+
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep)
+            except (ValueError, LookupError, AttributeError):  # of a value that is not of the kind that its tag names
+                what = f"{node.value!r:.60} is no {node.tag.rpartition(':')[2]}"
+                raise yaml.MarkedYAMLError(problem=what, problem_mark=node.start_mark) from None
 
     return Loader
 
