@@ -62,13 +62,19 @@ def newest_checkpoint(run_dir: Path) -> Path | None:
     return next(reversed(checkpoints_in(run_dir)), None)
 
 
+def drop_later_checkpoints(checkpoint: Path) -> None:
+    """Delete the checkpoints of a run that came after this one."""
+    found = checkpoints_in(checkpoint.parent)
+    for path in reversed(found[found.index(checkpoint) + 1 :]):  # a kill in between leaves a run that ends earlier
+        remove_folder(path)
+
+
 def drop_older_checkpoints(newest: Path, keep: str) -> None:
     """Delete all but the newest checkpoints of a run, and any that came after `newest`, which the run does not know. keep: how
     many, or "all"."""
+    drop_later_checkpoints(newest)
     found = checkpoints_in(newest.parent)
-    until = found.index(newest) + 1
-    older = found[: max(0, until - int(keep))] if keep != "all" else []
-    for path in [*reversed(found[until:]), *older]:  # from the newest: a kill in between leaves a run that ends earlier
+    for path in found[: max(0, len(found) - int(keep))] if keep != "all" else ():
         remove_folder(path)
 
 

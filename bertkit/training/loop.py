@@ -34,6 +34,7 @@ from bertkit.model.precision import DTYPES, refuse_without_gpu, use_tf32
 from bertkit.training.checkpoint import (
     TRAINING,
     copy_to_root,
+    drop_later_checkpoints,
     drop_older_checkpoints,
     has_best,
     newest_checkpoint,
@@ -346,14 +347,14 @@ def _resume(
         if writer is not None:
             (run_dir / MANIFEST).unlink(missing_ok=True)  # of a later checkpoint's model, which is not this run's best
     accelerator.wait_for_everyone()  # all have decided
-    if is_own and accelerator.is_main_process and newest != checkpoint:
-        progress.note(f"deleting the checkpoints after {checkpoint.name}")
-        drop_older_checkpoints(checkpoint, "all")  # while the model at the root still fits those that a kill leaves
-    if of_best.is_dir() and writer is not None:
-        copy_to_root(of_best, run_dir)  # run_dir may have an older model after a kill, or a later checkpoint's
-    accelerator.wait_for_everyone()
-    if is_own and accelerator.is_main_process and newest == checkpoint:
-        drop_older_checkpoints(checkpoint, config.keep_checkpoints)  # a kill may have prevented this
+    if accelerator.is_main_process:
+        if is_own and newest != checkpoint:
+            progress.note(f"deleting the checkpoints after {checkpoint.name}")
+            drop_later_checkpoints(checkpoint)  # while the model at the root still fits those that a kill leaves
+        if of_best.is_dir() and writer is not None:
+            copy_to_root(of_best, run_dir)  # run_dir may have an older model after a kill, or a later checkpoint's
+        if is_own and newest == checkpoint:
+            drop_older_checkpoints(checkpoint, config.keep_checkpoints)  # a kill may have prevented this
     return state
 
 

@@ -410,9 +410,13 @@ def test_a_kill_while_later_checkpoints_are_deleted(command, whole: Path, tmp_pa
         assert folder.name == "checkpoint-14"
         raise RuntimeError("died")
 
+    (run / "model.safetensors").unlink()
+    shutil.copyfile(run / "checkpoint-14" / "model.safetensors", run / "model.safetensors")  # as if 14 were the best
+    before = hash_of(run)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "remove_folder", die)
         assert main(command(run, *how, "--resume", str(run / "checkpoint-5"))) == 1
+    assert hash_of(run) == before != hash_of(run / "checkpoint-5"), "the model at the root has not changed yet"
     assert main(command(run, *how)) == 0
     last = f"checkpoint-{STEPS_PER_EPOCH * EPOCHS}"
     assert (hash_of(run), hash_of(run / last)) == (hash_of(whole), hash_of(whole / last))
