@@ -19,7 +19,7 @@ class Faults:
     count: int = 0
     without_text: int = 0  # documents whose text is empty or null: no faults, but left out too
     shown: list[str] = field(default_factory=list)
-    files: int = 0  # of those shown, how many are of whole files
+    files: int = 0  # whole files, whose faults are shown first
     first: str | None = None
 
     def take(self, error: DataError, *, of_file: bool = False) -> None:
@@ -30,7 +30,7 @@ class Faults:
         if of_file:
             self.count += 1
             self.shown.insert(self.files, str(error))
-            self.files = min(self.files + 1, _SHOWN)
+            self.files += 1
             del self.shown[_SHOWN + 1 :]
         else:
             self.add([str(error)])

@@ -49,6 +49,20 @@ def test_plain_text_of_any_name_and_compression(tmp_path, ending, pack):
     assert read(path) == [Document(text, f"{path}:{line}") for text, line in zip(EXPECTED, lines, strict=True)]
 
 
+def test_faults_of_whole_files_are_named_first() -> None:
+    faults = Faults("skip")
+    faults.add(["a.txt:1: no"])
+    for number in range(3):
+        faults.take(DataError(f"cannot read {number}"), of_file=True)
+        faults.add([f"b.txt:{number}: no"])
+    assert faults.shown == ["cannot read 0", "cannot read 1", "cannot read 2", "a.txt:1: no", "b.txt:0: no", "b.txt:1: no"]
+    for number in range(3, 9):
+        faults.take(DataError(f"cannot read {number}"), of_file=True)
+    assert faults.shown == [f"cannot read {number}" for number in range(6)]
+    assert faults.summary().startswith("skipped 13 rows: cannot read 0; cannot read 1; ")
+    assert faults.summary().endswith("and 8 more")
+
+
 def test_without_a_blank_line_each_line_is_a_document(tmp_path):
     path = write(tmp_path / "a.txt", "\nOne. Two.\nThree.\n\n\n")  # blank lines at the ends separate nothing
     assert lines_of(path) == [["One. Two."], ["Three."]]

@@ -614,6 +614,16 @@ def test_faults_of_data_are_named_by_row(tmp_path: Path, content: str, name: str
     assert error.value.where == f"{tmp_path / name}{line}"
 
 
+def test_an_id_that_occurs_twice_is_named_before_rows_are_held_out(tmp_path: Path) -> None:
+    """The line is that of the file, not of the part that is trained on."""
+    rows = [FULL | {"id": str(number), "context": f"{CONTEXT} {number}"} for number in range(20)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(jsonl(*rows, FULL | {"id": "3"}), encoding="utf-8")
+    with pytest.raises(DataError, match=r"the id '3' occurs twice, first at .*:4") as error:
+        read_splits(QuestionAnswering(train=str(path), validation="50%").resolved())
+    assert error.value.where == f"{path}:21"
+
+
 def test_questions_with_the_id_of_another_can_be_left_out(tmp_path: Path) -> None:
     content = jsonl(*(FULL | {"id": name} for name in "xyx"), FULL | {"id": "z", "context": ""})
     examples = load(tmp_path, content, on_error="skip")
@@ -621,6 +631,8 @@ def test_questions_with_the_id_of_another_can_be_left_out(tmp_path: Path) -> Non
     assert ["the id 'x' occurs twice" in each for each in examples.remarks.left_out] == [True, False]
     numbered = jsonl(FULL | {"id": "1"}, FULL, FULL | {"id": ""}, FULL | {"id": "1"})  # the second row's number is taken
     assert load(tmp_path, numbered, on_error="skip").columns["id"] == ["1", "1_", "2"]
+    both = jsonl(FULL | {"id": "1"}, FULL, FULL | {"id": "1_"})
+    assert load(tmp_path, both).columns["id"] == ["1", "1__", "1_"]
     assert load(tmp_path, content, to_predict=True, on_error="skip").columns["id"] == [*"xyxz"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import count
 from typing import Any
 
 from bertkit.errors import DataError, plural
@@ -20,11 +19,15 @@ Answers = list[tuple[str, int | None]]
 
 
 def read_ids(examples: Examples) -> list[str]:
-    """The id of each row, by default its number, with "_" behind it where another row has that id."""
+    """The id of each row, by default its number, with "_" behind it while another of these rows has that id."""
     given = examples.columns.get("id", [None] * len(examples))
     taken = {str(value) for value in given if value not in (None, "")}
-    numbers = (str(row) if str(row) not in taken else f"{row}_" for row in count(examples.first))
-    return [number if value in (None, "") else str(value) for value, number in zip(given, numbers, strict=False)]
+
+    def of_number(name: str) -> str:
+        return name if name not in taken else of_number(f"{name}_")
+
+    numbered = enumerate(given, start=examples.first)
+    return [of_number(str(row)) if value in (None, "") else str(value) for row, value in numbered]
 
 
 def repeated_ids(examples: Examples) -> Iterator[tuple[int, DataError]]:
