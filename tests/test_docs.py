@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
+import lzma
 import random
 import re
 import shlex
@@ -32,6 +34,7 @@ from scripts import generated_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+DATA_HASHES = [line.split()[::-1] for line in (ROOT / "results" / "data.sha256").read_text(encoding="utf-8").splitlines()]
 OTHERS = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
 # tests/training/test_distributed.py and tests/test_sbatch.py run these for real
 LAUNCHERS = {r"^(accelerate launch|torchrun) (--.* )?-m (?=bertkit )": "", r"^sbatch .*/pretrain\.sbatch ": "bertkit pretrain "}
@@ -355,7 +358,16 @@ def test_every_data_set_of_results_and_tests_has_its_source() -> None:
         )
     assert {"CoNLL2003", "text-en"} < named
     table = re.findall(r"^\| (`.*?`) \|", PAGES["data_sets.md"], re.MULTILINE)
-    assert named <= {name.partition("/")[0] for row in table for name in re.findall(r"`([^`]+)`", row)}
+    listed = {name.partition("/")[0] for row in table for name in re.findall(r"`([^`]+)`", row)}
+    assert named <= listed
+    assert {name.partition("/")[0] for name, _ in DATA_HASHES} == listed
+
+
+def test_the_data_are_those_of_the_published_hashes(data_dir: Path) -> None:
+    for name, expected in DATA_HASHES:
+        path = next(path for path in (data_dir / f"{name}{ending}" for ending in ("", ".gz", ".xz")) if path.is_file())
+        with {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)(path, "rb") as file:
+            assert hashlib.file_digest(file, "sha256").hexdigest() == expected, name
 
 
 def slug(heading: str) -> str:

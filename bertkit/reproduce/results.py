@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 from bertkit import progress
 from bertkit.errors import MachineError, plural
-from bertkit.files import json_text, write_files
+from bertkit.files import json_text, read_json, write_files
 from bertkit.html.page import Section, render, require_packages
-from bertkit.model.directory import read_config
 from bertkit.report import Finding, Report, Table
 from bertkit.reproduce.runs import Run, all_of
 from bertkit.reproduce.table import Column, PaperTable, Row
@@ -79,8 +78,8 @@ def _describe(row: Row, task: str, score: str, each: Sequence[float | None], run
 
 def _size(run: Run) -> str:
     """The size of the model that a run trained."""
-    config = read_config(run.output)
-    return f"{config.num_hidden_layers} x {config.hidden_size}, {plural(config.num_attention_heads, 'head')}"
+    config = read_json(run.output / "config.json")
+    return f"{config['num_hidden_layers']} x {config['hidden_size']}, {plural(config['num_attention_heads'], 'head')}"
 
 
 def _origin(run: Run) -> tuple[str, int | None]:
