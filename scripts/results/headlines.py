@@ -27,7 +27,7 @@ SETTINGS = {
     "best": "bf16, grouped by length",
     "bf16": "bf16, padded to max_length",
 }
-HEADER = ["figure", "bertkit", "Trainer, its fastest measured setting", "machine", "measured by"]
+HEADER = ["figure", "bertkit", "Trainer (its setting)", "machine", "measured by"]
 
 
 def rows() -> list[list[str]]:
