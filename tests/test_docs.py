@@ -342,7 +342,7 @@ def test_every_option_that_is_named_exists() -> None:
     others |= {"--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--nodes", "--signal"}  # of torchrun and Slurm
     others |= {"--retry", "--retry-delay", "--retry-connrefused"}  # of curl
     others |= {"--wheel-dir", "--no-index", "--find-links"}  # of pip
-    others |= {"--revision", "--local-dir"}  # of hf
+    others |= {"--revision", "--local-dir", "--bf16"}  # of hf, and of transformers' scripts
     for name, text in (PAGES | OTHERS).items():
         made = r"```sh\n.*?```|<!-- results:.*?<!-- /results:"  # results, and how they were made, by scripts too
         shown = re.sub(made, "", text, flags=re.DOTALL)
