@@ -42,9 +42,10 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
     told: list[tuple[str, str, str]] = []
     for share in values["share"]:
         words = ", whole words masked" if share.get("masking") == "whole-word" else ""
-        step = f"{share['batch_size']} x {share['max_length']} tokens{words}"
-        what = f"making rank 17's share of {step}, at 64 times 300,000 tokens/s"
-        told.append((what, f"{share['share_of_a_core']:.2f} of a core", "share"))
+        step = f"{share['batch_size']} sequences of {share['max_length']} tokens per step{words}"
+        run = "process 17 of 64, each training at 300,000 tokens/s"
+        what = f"CPU cores that one process needs to build its batches ({run}; {step})"
+        told.append((what, f"{share['share_of_a_core']:.2f}", "share"))
     resume, save, duplicates, splits = (values[part] for part in ("resume", "save", "duplicates", "splits"))
     assert resume["same"], "the resumed run saw other sequences"
     assert splits["same"], "two processes wrote other shards"
@@ -55,8 +56,12 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
     first, second = save["waited_s"]
     told += [
         ("training waits for the first checkpoint of BERT-large, on a CPU", f"{first:.1f} s", "save"),
-        ("for the second", f"{second:.1f} s", "save"),
-        ("for one without the thread", f"{save['waited_to_the_end_s']:.1f} s", "save"),
+        ("training waits for the second checkpoint", f"{second:.1f} s", "save"),
+        (
+            "training waits for a checkpoint that is not written in the background",
+            f"{save['waited_to_the_end_s']:.1f} s",
+            "save",
+        ),
         ("on disk, weights and moments", f"{save['bytes'] / 1e9:.1f} GB", "save"),
     ]
     what = f"finding the duplicates among {duplicates['documents'] / 1e6:.0f} million documents"
