@@ -53,32 +53,32 @@ demo: setup minilm ## fine-tune real weights on the embedded data, evaluate, pre
 test: setup ## the tests except slow ones; ARGS="-k name" chooses
 	$(PY) -m pytest $(PARALLEL) $(ARGS)
 
-test-fast: setup ## the tests that run no whole command, no other process, no real data or weights
+test-fast: setup ## fast tests: no whole commands, subprocesses, real data or weights
 	$(PY) -m pytest $(PARALLEL) -m "not e2e" $(ARGS)
 
 test-slow: setup ## the tests with the slow ones; those of Ray and Spark are in test-engines
 	$(PY) -m pytest $(PARALLEL) --slow $(ARGS)
 
-test-faults: setup ## file operations made to fail, bytes flipped, two starts at once: about ten minutes on two cores
+test-faults: setup ## fault injection: failing file operations, bit flips, concurrent starts; about ten minutes on two cores
 	$(PY) tests/faults.py $(ARGS)
 
-test-distributed: setup ## several processes: killed, restarted, failing, on two machines: about six minutes on two cores
+test-distributed: setup ## several processes: killed, restarted, failing, on two machines; about six minutes on two cores
 	$(PY) tests/distributed.py $(ARGS)
 
-test-tensorflow: setup ## Google's checkpoints, one of which TensorFlow writes anew in an environment of its own
+test-tensorflow: setup ## test reading TensorFlow checkpoints (installs TensorFlow in build/)
 	@test -x build/tensorflow/bin/python || $(PYTHON) -m venv build/tensorflow
 	build/tensorflow/bin/python -m pip install --quiet --disable-pip-version-check $(TENSORFLOW)
 	build/tensorflow/bin/python tests/google_checkpoint.py build/tensorflow/checkpoint
 	BERTKIT_TENSORFLOW_CHECKPOINT=$(CURDIR)/build/tensorflow/checkpoint $(PY) -m pytest tests/model/test_tensor_bundle.py $(ARGS)
 
-engines: setup ## what tests and figures of Ray and Spark need: both packages, and Java for Spark
+engines: setup ## install Ray, Spark and Java for test-engines and bench-engines
 	@if command -v java >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -qq -y --no-install-recommends default-jre-headless; \
 	else echo "error: Spark needs java, 17 or newer"; echo "hint: on Debian and Ubuntu: sudo apt install default-jre-headless"; exit 1; fi >&2
 	$(PY) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[ray,spark]'
 
-test-engines: engines ## predictions in Ray Data and Spark, on this machine's cores: about four minutes on two of them
+test-engines: engines ## test predictions in Ray Data and Spark; about four minutes on two cores
 	$(PY) -m pytest --engines -m engines $(ARGS)
 
 check: setup ## format, lint, types, import layers
@@ -107,7 +107,7 @@ bench-predict: setup minilm ## speed of prediction compared with transformers, O
 bench-gpu: setup ## everything that needs a GPU: tests, speed, memory; resumes where it was stopped
 	$(PY) -m scripts.bench.gpu $(ARGS)
 
-bench-levers: setup minilm ## what each part of bertkit adds to the speed of training
+bench-levers: setup minilm ## gain of each optimization in the speed of training
 	$(PY) -m scripts.bench.lever_gains $(ARGS)
 
 bench-serve: setup minilm ## speed and memory of bertkit serve, compared with predict and with FastAPI and transformers' pipeline
@@ -116,13 +116,13 @@ bench-serve: setup minilm ## speed and memory of bertkit serve, compared with pr
 bench-engines: engines minilm ## speed of prediction in Ray Data and Spark, compared with one process of as many threads
 	$(PY) -m scripts.bench.engines $(ARGS)
 
-budget: setup ## what each lever of pretrain's --preset budget gains at equal time: about eight hours on two cores
+budget: setup ## gain of each technique for small pre-training budgets, at equal time; about eight hours on two cores
 	$(PY) -m scripts.results.budget $(ARGS)
 
 results: setup minilm ## write results/*.json, from which README and docs take their figures
 	$(PY) -m scripts.results $(ARGS)
 
-docs: setup ## the generated pages, and all of docs/ as a site in site/
+docs: setup ## the generated pages, the tables of results, and all of docs/ as a site in site/
 	$(PY) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[docs]'
 	$(PY) -m scripts.generated_pages
 	$(PY) -m scripts.results --tables
