@@ -343,6 +343,7 @@ def test_every_option_that_is_named_exists() -> None:
     others |= {"--retry", "--retry-delay", "--retry-connrefused"}  # of curl
     others |= {"--wheel-dir", "--no-index", "--find-links"}  # of pip
     others |= {"--revision", "--local-dir", "--bf16"}  # of hf, and of transformers' scripts
+    others |= {"--tables", "--record"}  # of python -m scripts.results and tests/test_golden.py
     for name, text in (PAGES | OTHERS).items():
         made = r"```sh\n.*?```|<!-- results:.*?<!-- /results:"  # results, and how they were made, by scripts too
         shown = re.sub(made, "", text, flags=re.DOTALL)
