@@ -72,13 +72,7 @@ def pretrain(
     """
     start = time.perf_counter()
     accelerator = start_accelerator(config.device)
-    check_trackers(config.track)
-    refuse_int8(config.precision, "training")
-    if gpus is None:
-        check_machine(config, accelerator.device)
-    elif config.hours is not None:
-        what = "--hours is planned by timing steps, which is impossible on GPUs that are not available here"
-        raise UsageError(what, hint="give --max-steps or --num-epochs")
+    _refuse_settings(config, gpus, accelerator)
     tokenizer = Tokenizer.load(corpora[0].folder)
     if config.entities is not None:
         read_entities(config.entities, tokenizer)  # raises DataError if they cannot be read
@@ -88,8 +82,7 @@ def pretrain(
         run.refuse_other_folders(accelerator)
     data, read_last = (describe_corpora(each, config) for each in (corpora, continue_with or corpora))
     read = [*flat(data, "data"), *(flat(read_last, "continue_with") if continue_with else [])]
-    same = {name: value for name, value in read if not name.endswith(".source")}
-    refuse_differences(same, accelerator, hint=SAME)
+    refuse_differences({name: value for name, value in read if not name.endswith(".source")}, accelerator, hint=SAME)
     earlier = _Earlier.of(run, read_last if continue_with else {})
     if continue_with:
         continue_with[0].check_tokenizer(tokenizer, str(corpora[0].folder))
@@ -102,14 +95,7 @@ def pretrain(
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
     check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")
-    if gpus is None:
-        precision = resolve_precision(
-            config.precision, model_config, accelerator, training=True, recorded=earlier.run.get("dtype")
-        )
-    else:
-        precision = Precision(gpus.precision(config.precision))
-    if line := str(precision):
-        progress.note(line)
+    precision = _precision(config, model_config, gpus, accelerator, earlier.run.get("dtype"))
     in_precision = replace(config, precision=precision.name)
     mixes = [mix_of(corpora, tokenizer, config, length, earlier.place_in(phase)) for phase, (length, _) in enumerate(lengths)]
     _warn_of_single_documents(corpora, objective)
@@ -121,14 +107,8 @@ def pretrain(
     to_beat = None if validation is None else _loss_to_beat(validation, objective, mixes[0], tokenizer, accelerator)
     batches_of = partial(micro_batches, limit=config.micro_batch_tokens, rank=rank, world_size=world_size)
     typical = partial(batches_of, masked=sum(config.mlm_probabilities()) / 2)
-    if config.max_steps is not None:
-        steps = config.max_steps
-    elif earlier.run:
-        steps = earlier.run["total_steps"]
-    elif config.hours is not None:
-        steps = steps_of_hours(in_precision, start, module, typical, mixes, validation, accelerator)
-    else:
-        steps = steps_of_epochs(config, corpora, mixes[0])
+    timed = partial(steps_of_hours, in_precision, start, module, typical, mixes, validation, accelerator)
+    steps = _steps(config, earlier, corpora, mixes[0], timed)
     # Each phase's steps, counted as if all batches were full.
     whole = [share * steps * mean_batch_size(config) / config.batch_size for _, share in lengths]
     if gpus is not None:
@@ -156,22 +136,7 @@ def pretrain(
     )
     if run is None:
         return try_out(training, whole)
-    values = describe_run(
-        recipe={"name": "pretrain", "family": PRETRAINING},
-        training=config,
-        model=started_from,
-        data=data,
-        dtype=precision.recorded,
-        rates=precision.rates or earlier.run.get("rates"),
-        continued=earlier.continued or None,
-        baselines=None if to_beat is None else {UNIGRAM: to_beat},
-        num_processes=accelerator.num_processes,
-        num_threads=torch.get_num_threads(),
-        total_steps=steps,
-        drawing=objective.drawing,
-        set_by=set_by or {},
-    )
-    return train_into(run, training, values)
+    return train_into(run, training, _describe(training, config, earlier, started_from, data, set_by or {}))
 
 
 class _Earlier(NamedTuple):
@@ -200,6 +165,65 @@ class _Earlier(NamedTuple):
         """The mark in the checkpoint by which the phase's sequences are found faster; empty if it has none."""
         position = self.state.position if self.state.step > self.since else None
         return position[1:] if position and position[0] == phase else ()
+
+
+def _refuse_settings(config: PretrainConfig, gpus: Gpus | None, accelerator: Accelerator) -> None:
+    """Raise UsageError for settings that cannot be used on this machine, or on `gpus`."""
+    check_trackers(config.track)
+    refuse_int8(config.precision, "training")
+    if gpus is None:
+        check_machine(config, accelerator.device)
+    elif config.hours is not None:
+        what = "--hours is planned by timing steps, which is impossible on GPUs that are not available here"
+        raise UsageError(what, hint="give --max-steps or --num-epochs")
+
+
+def _precision(
+    config: PretrainConfig, model_config: BertConfig, gpus: Gpus | None, accelerator: Accelerator, recorded: str | None
+) -> Precision:
+    """The precision to compute in, and a note about it. recorded: the dtype of the run to resume."""
+    if gpus is None:
+        precision = resolve_precision(config.precision, model_config, accelerator, training=True, recorded=recorded)
+    else:
+        precision = Precision(gpus.precision(config.precision))
+    if line := str(precision):
+        progress.note(line)
+    return precision
+
+
+def _steps(config: PretrainConfig, earlier: _Earlier, corpora: Sequence[Corpus], mix: Mix, timed: Callable[[], int]) -> int:
+    """The steps of the whole run. timed: finds those that fit into --hours."""
+    if config.max_steps is not None:
+        return config.max_steps
+    if earlier.run:
+        return earlier.run["total_steps"]
+    return steps_of_epochs(config, corpora, mix) if config.hours is None else timed()
+
+
+def _describe(
+    training: Training,
+    config: PretrainConfig,
+    earlier: _Earlier,
+    started_from: dict[str, Any],
+    data: dict[str, Any],
+    set_by: Mapping[str, str],
+) -> dict[str, Any]:
+    """The content of run.json at the start of a run. config: as the user gave it."""
+    return describe_run(
+        recipe={"name": "pretrain", "family": PRETRAINING},
+        training=config,
+        model=started_from,
+        data=data,
+        dtype=training.precision.recorded,
+        rates=training.precision.rates or earlier.run.get("rates"),
+        continued=earlier.continued or None,
+        baselines=None if training.to_beat is None else {UNIGRAM: training.to_beat},
+        num_processes=training.accelerator.num_processes,
+        num_threads=torch.get_num_threads(),
+        total_steps=training.course.steps,
+        drawing=training.objective.drawing,
+        set_by=set_by,
+    )
 
 
 def _warn_of_single_documents(corpora: Sequence[Corpus], objective: Objective) -> None:
