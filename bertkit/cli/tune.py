@@ -122,11 +122,10 @@ def tune(
         raise UsageError(what, hint=f"leave out {ignored}; pass the range it suggests to --search in a separate command")
     asked = ask(recipe, model, config, preset, overrides, command=tune, fresh_head=fresh_head)
     chosen = asked.load()
-    how: dict[str, Any] = {"name": asked.name, "model": asked.model, "fresh_head": asked.fresh_head}
     if find_learning_rate:
         from bertkit.runs.tuning.rate_range import find_learning_rate as find
 
-        find(chosen, **how)
+        find(chosen, name=asked.name, model=asked.model, fresh_head=asked.fresh_head)
         return
     folder = require_output_dir(output_dir, "runs/tuned")
     space = read_space(search or [], chosen, overrides if search else asked.options)
@@ -136,6 +135,8 @@ def tune(
     run(
         chosen,
         space,
+        name=asked.name,
+        model=asked.model,
         output_dir=folder,
         count=trials,
         seeds=seeds or _SEEDS,
@@ -144,7 +145,7 @@ def tune(
         prunes=prune,
         keep_trials=keep_trials,
         overwrite=overwrite,
-        **how,
+        fresh_head=asked.fresh_head,
     )
 
 

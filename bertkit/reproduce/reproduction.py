@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bertkit.errors import UsageError, listed, plural
 from bertkit.files import Kind, OutputFolder
@@ -43,12 +42,13 @@ def reproduce(
     _check_data(of_scale, data)
     OutputFolder.prepare(output_dir, REPRODUCTIONS, resume=True, reads=[data])
     folder = output_dir / _RUNS
-    how: dict[str, Any] = {"seeds": seeds or of_scale.seeds, "folder": folder, "data": data}
-    cells = cells_of(table, **how)
+    with_seeds = seeds or of_scale.seeds
+    cells = cells_of(table, seeds=with_seeds, folder=folder, data=data)
     runs = _runs_of(cells)
     if dry_run:
         others = [each for each in tables_at(of_scale) if each.name != name]
-        show(_plan(table, runs, [run for other in others for run in _runs_of(cells_of(other, **how))]))
+        of_others = (cells_of(other, seeds=with_seeds, folder=folder, data=data) for other in others)
+        show(_plan(table, runs, [run for cells in of_others for run in _runs_of(cells)]))
         return
     if data is not None:
         _check_files(runs, data.resolve())

@@ -172,8 +172,14 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
         if not settings.token and is_local(settings.host) and not is_local(request.url.hostname or ""):
             raise HTTPException(403, f"the host is {request.url.hostname!r}; expected localhost or {settings.host}")
 
-    how: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None, "dependencies": [Depends(check_host)]}
-    app = FastAPI(title="bertkit", version=__version__, **how)
+    app = FastAPI(
+        title="bertkit",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        dependencies=[Depends(check_host)],
+    )
     wanted = f"Bearer {settings.token}".encode()
 
     async def check_token(request: Request) -> None:

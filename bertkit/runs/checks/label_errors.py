@@ -78,8 +78,9 @@ def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, outp
     fine-tuning raises. Call `refuse_classless` and `refuse_trained` first.
     """
     accelerator = start_accelerator(recipe.training.device)
-    how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "is_part": True}
-    finetune_series(FOLDS, recipe, count=folds, output_dir=output_dir / RUNS, **how)
+    finetune_series(
+        FOLDS, recipe, name=name, model=model, count=folds, output_dir=output_dir / RUNS, fresh_head=True, is_part=True
+    )
     read: dict[str, Examples] = {}  # so that all folds read the file only once
     own = [FOLDS.run(recipe, number, folds).resolved() for number in range(1, folds + 1)]
     trained = zip(own, FOLDS.runs_in(output_dir / RUNS), strict=True)

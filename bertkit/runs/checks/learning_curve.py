@@ -60,8 +60,7 @@ def measure_learning_curve(
         progress.note(f"{share:g}% of the training rows: {size}")
         folder = output_dir / RUNS / f"{share:g}"
         some = replace(recipe, max_train_samples=size)
-        how: dict[str, Any] = {"name": name, "model": model, "fresh_head": True, "is_part": True}
-        finetune_series(SEEDS, some, count=seeds, output_dir=folder, **how)
+        finetune_series(SEEDS, some, name=name, model=model, count=seeds, output_dir=folder, fresh_head=True, is_part=True)
         scorers.append([])
         for run in SEEDS.runs_in(folder):
             target = open_target(str(run), name if name.endswith(".py") else None, {})

@@ -70,13 +70,16 @@ class TrainingChecks:
         accelerator = start_accelerator(recipe.training.device)
         reads: list[str | Path] = [model, *input_paths(recipe, name)]
         folder = OutputFolder.prepare(self.output_dir, OUTPUT, resume=True, overwrite=self.overwrite, reads=reads)
-        how: dict[str, Any] = {"name": name, "model": model, "output_dir": self.output_dir}
         found = {}
         with replaced(folder, accelerator):
             if self.label_errors:
-                found["label_errors"] = label_errors.find_label_errors(recipe, folds=self.folds or 5, **how)
+                found["label_errors"] = label_errors.find_label_errors(
+                    recipe, folds=self.folds or 5, name=name, model=model, output_dir=self.output_dir
+                )
                 show(label_errors.report_label_errors(found["label_errors"], self.output_dir, count))
             if shares := self._shares():
-                found["learning_curve"] = learning_curve.measure_learning_curve(recipe, shares, seeds=self.seeds or 3, **how)
+                found["learning_curve"] = learning_curve.measure_learning_curve(
+                    recipe, shares, seeds=self.seeds or 3, name=name, model=model, output_dir=self.output_dir
+                )
                 show(learning_curve.report_learning_curve(found["learning_curve"]))
         return found

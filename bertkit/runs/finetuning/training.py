@@ -131,8 +131,15 @@ def try_out(training: Training) -> dict[str, Any]:
     steps, batches = training.steps, training.batches
     sampled = [sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]
     tokens = steps * float(np.mean(sampled)) * training.accelerator.num_processes
-    how: dict[str, Any] = {"steps": steps, "tokens": tokens, "parameters": training.num_parameters}
-    return measure(training.module, batches, training.config, training.accelerator, **how)
+    return measure(
+        training.module,
+        batches,
+        training.config,
+        training.accelerator,
+        steps=steps,
+        tokens=tokens,
+        parameters=training.num_parameters,
+    )
 
 
 def train_into(

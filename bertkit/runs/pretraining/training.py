@@ -84,8 +84,15 @@ def try_out(training: Training, whole: Sequence[float]) -> dict[str, Any]:
     mixes = zip(whole, training.mixes, strict=True)
     tokens = sum(steps * float(mix.lengths(mix.numbers_at(0)).sum()) for steps, mix in mixes)
     parameters = sum(parameter.numel() for parameter in training.module.parameters())
-    how: dict[str, Any] = {"steps": training.course.steps, "tokens": tokens, "parameters": parameters}
-    return measure(training.module, training.batches, training.config, training.accelerator, **how)
+    return measure(
+        training.module,
+        training.batches,
+        training.config,
+        training.accelerator,
+        steps=training.course.steps,
+        tokens=tokens,
+        parameters=parameters,
+    )
 
 
 def train_into(run: RunFolder, training: Training, values: dict[str, Any]) -> dict[str, Any]:

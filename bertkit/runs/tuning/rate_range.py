@@ -29,10 +29,10 @@ class _Enough(Exception):
     """Ends the run at its first evaluation."""
 
 
-def find_learning_rate(recipe: Recipe, **how: Any) -> Report:
+def find_learning_rate(recipe: Recipe, *, name: str, model: str, fresh_head: bool | None) -> Report:
     """Train STEPS steps with a rising learning rate, and show the loss by rate and a range to search; nothing is kept.
 
-    how: name, model and fresh_head, as for `finetune`. Raises UsageError if a launcher has started several processes, or the
+    name, model, fresh_head: as for `finetune`. Raises UsageError if a launcher has started several processes, or the
     loss is not finite within the first steps.
     """
     start_alone(recipe.training.device)
@@ -40,7 +40,7 @@ def find_learning_rate(recipe: Recipe, **how: Any) -> Report:
     data = read_splits(resolved)
     nothing: dict[str, Any] = {"learning_rate": None}
     unstated = replace(resolved, training=replace(resolved.training, **nothing))
-    usual = choose_settings(unstated, data.rows[resolved.train_split], open_pretrained(how["model"]))["learning_rate"]
+    usual = choose_settings(unstated, data.rows[resolved.train_split], open_pretrained(model))["learning_rate"]
     rising = {
         "learning_rate": HIGHEST * usual,
         "warmup_ratio": 1.0,
@@ -55,7 +55,15 @@ def find_learning_rate(recipe: Recipe, **how: Any) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         run, failure = Path(folder) / "run", None
         try:
-            finetune(recipe.overridden(rising), output_dir=run, data=data, evaluated=end, **how)
+            finetune(
+                recipe.overridden(rising),
+                name=name,
+                model=model,
+                output_dir=run,
+                fresh_head=fresh_head,
+                data=data,
+                evaluated=end,
+            )
         except _Enough:
             pass
         except UsageError as error:  # the loss is not finite at this rate

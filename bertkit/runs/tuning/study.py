@@ -106,7 +106,6 @@ def tune(
     output.move_aside()
     output_dir.mkdir(parents=True, exist_ok=True)
     progress.note(f"{plural(wanted, 'trial')} of {space}; held out from tuning: {plural(len(data.rows[split]), 'row')}")
-    how: dict[str, Any] = {"name": name, "model": model, "fresh_head": fresh_head}
     of_trials = data._replace(rows={each: data.rows[each] for each in resolved.splits})
     with Trials(output_dir, space, seed=filled(recipe.training).seed, prunes=prunes) as trials:
         with trials.turn():
@@ -114,8 +113,18 @@ def tune(
         for number, trial in enumerate(iter(partial(trials.next, wanted, deadline), None)):
             progress.note(f"trial {trial.number} (number {number + 1} of this process): {_told(trial.params)}")
             own, folder = recipe.overridden(trial.params), trials.folder_of(trial.number)
-            of_trial: dict[str, Any] = {"output_dir": folder, "data": of_trials, "checked": number > 0, "is_part": True}
-            trials.train(trial, partial(finetune, own, **of_trial, **how))
+            run = partial(
+                finetune,
+                own,
+                name=name,
+                model=model,
+                output_dir=folder,
+                fresh_head=fresh_head,
+                data=of_trials,
+                checked=number > 0,
+                is_part=True,
+            )
+            trials.train(trial, run)
             if not keep_trials:
                 trials.drop_weights()
         if (begun := trials.begun) < wanted:
@@ -137,7 +146,16 @@ def tune(
             progress.warn(f"trials {listed([str(best.number), *equal])} have the best score; the first is used")
         progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
         winner, folder = recipe.overridden(best.params), output_dir / _BEST
-        finetune_series(SEEDS, winner, count=seeds, output_dir=folder, overwrite=moved and folder.is_dir(), **how)
+        finetune_series(
+            SEEDS,
+            winner,
+            name=name,
+            model=model,
+            count=seeds,
+            output_dir=folder,
+            overwrite=moved and folder.is_dir(),
+            fresh_head=fresh_head,
+        )
         judged = {each: data.rows[each] for each in (resolved.eval_splits[0], split)}
         summary["gap"] = _gap(winner.resolved(), SEEDS.runs_in(folder), judged, accelerator)
         write_json(output_dir / TUNING_FILE, summary)
