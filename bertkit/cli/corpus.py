@@ -138,12 +138,13 @@ def _show_counts(meta: dict[str, Any], folder: Path) -> None:
     from bertkit.corpus.corpora import open_corpora
     from bertkit.corpus.directory import SPLITS
     from bertkit.corpus.preview import show_share_read
+    from bertkit.report import Report, Table, show
     from bertkit.runs.pretraining.sequences import sampler_of
     from bertkit.text.tokenizer import Tokenizer
 
     names = ("documents", "sentences", "tokens")
     rows = [[split, *(meta[split][name] for name in names), len(meta[split]["shards"])] for split in SPLITS]
-    progress.table(str(folder), ["split", *names, "shards"], rows)
+    show(Report([Table(str(folder), ["split", *names, "shards"], rows)]))
     counts = meta["documents"]
     progress.note(
         f"{plural(counts['read'], 'document')} read; dropped {counts['short']} short, {counts['duplicates']} duplicate"

@@ -53,7 +53,7 @@ def evaluate(
     from bertkit.files import refuse_unwritable, write_files
     from bertkit.readers.content import extension, plain_name
     from bertkit.readers.formats import TAGGED, TEXTS, endings_of
-    from bertkit.report import show
+    from bertkit.report import Report, Table, show
     from bertkit.runs.inference.held_out_corpora import evaluate_corpora
     from bertkit.runs.inference.language_model import is_language_model, refuse_task_options
     from bertkit.runs.inference.scores import evaluate_target, report_scores
@@ -72,7 +72,7 @@ def evaluate(
         refuse_task_options(overrides | {name: value for name, value in flags.items() if value})
         scores = evaluate_corpora(run, corpus or [], overrides)
         print_json(scores, wanted=as_json)
-        progress.table(target, ["score", "value"], list(scores.items()))
+        show(Report([Table(target, ["score", "value"], [[*score] for score in scores.items()])]))
         return
     if corpus:
         raise UsageError("--corpus is for pre-trained models; a recipe has its own data")

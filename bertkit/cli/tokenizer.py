@@ -101,6 +101,7 @@ def extend(
     from bertkit.files import OutputFolder
     from bertkit.model.extension import EXTENDED, save_extended
     from bertkit.model.pretrained import open_pretrained
+    from bertkit.report import Report, Table, show
     from bertkit.text.tokenizer_extension import Fit, count_words, extended, words_to_add
 
     how: dict[str, Any] = {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
@@ -126,7 +127,7 @@ def extend(
         ["pieces per word", *(fit.pieces_per_word for fit in fits)],
         ["[UNK] per 10,000 pieces", *(10_000 * fit.unknown for fit in fits)],
     ]
-    progress.table(str(output_dir), ["on this text", "before", "after"], rows)
+    show(Report([Table(str(output_dir), ["on this text", "before", "after"], rows)]))
     progress.note(f"added {plural(len(words), 'word')}: {listed(words, 8)}")
     if len(words) < add:
         least = f"at least {plural(min_frequency, 'time')} (--min-frequency)"

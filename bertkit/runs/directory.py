@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -212,16 +212,6 @@ def _copy_best(checkpoint: Path, folder: Path) -> None:
     for file in checkpoint.iterdir():
         if file.is_file() and file.name != MANIFEST and (root := checkpoint.parent / file.name).is_file():
             shutil.copyfile(root, folder / file.name)
-
-
-def scores_table(state: TrainState, published: Mapping[str, float] | None = None) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of the best, the last and, if any, the published scores."""
-    columns = ["score", f"best (step {state.best_step})", f"last (step {state.step})", *(["published"] if published else [])]
-    rows = [
-        [name, value, state.last_scores.get(name), *([published.get(name)] if published else [])]
-        for name, value in state.best_scores.items()
-    ]
-    return columns, rows
 
 
 def _write_end(folder: Path, texts: dict[str, str]) -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from bertkit import progress
 from bertkit.config import TrainConfig
 from bertkit.model.batch import Batch
 from bertkit.model.devices import peak_memory
+from bertkit.report import Report, Table, show
 from bertkit.training.loop import train
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizer import RULES
@@ -58,6 +58,6 @@ def measure(
         "tokens per second": round(tokens_per_second),
         "training, seconds": round(tokens / tokens_per_second),
     }
-    progress.table("dry run: nothing was written", list(measured), [list(measured.values())])
+    show(Report([Table("dry run: nothing was written", [*measured], [[*measured.values()]])]))
     accelerator.wait_for_everyone()
     return measured

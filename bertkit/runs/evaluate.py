@@ -21,12 +21,14 @@ from bertkit.model.devices import Processes
 from bertkit.model.streams import num_streams, side_by_side
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples
+from bertkit.report import Table
 from bertkit.runs.remarks import report_remarks
 from bertkit.tasks.presentation import Prediction, told
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.batching import evaluation_batches, split_by_feature
+from bertkit.training.state import TrainState
 
 # The maximum number of tokens in a batch on a CPU, so that the activations of a layer fit into the cache. MiniLM on two AMD
 # cores, batches in parallel, texts/s with 512, 1024 and 2048 tokens: for MRPC 346, 369, 374 in bf16 and 392, 439, 450 in int8;
@@ -186,6 +188,16 @@ def check_finite(loss: float, split: str) -> None:
     if not math.isfinite(loss):
         hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"
         raise UsageError(f"the loss on {split} is {loss}", hint=hint)
+
+
+def scores_table(state: TrainState, title: str, published: Mapping[str, float] | None = None) -> Table:
+    """The best, the last and, if any, the published scores of a run."""
+    columns = ["score", f"best (step {state.best_step})", f"last (step {state.step})", *(["published"] if published else [])]
+    rows = [
+        [name, value, state.last_scores.get(name), *([published.get(name)] if published else [])]
+        for name, value in state.best_scores.items()
+    ]
+    return Table(title, columns, rows)
 
 
 def score_splits(

@@ -15,7 +15,7 @@ from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences, show_s
 from bertkit.errors import DataError, MachineError, ModelError, UsageError
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers.remote import is_url
-from bertkit.report import show
+from bertkit.report import Report, Table, show
 from bertkit.runs.checks.labelled import Checked, check_data
 from bertkit.runs.checks.target import open_data
 from bertkit.runs.checks.training import TrainingChecks
@@ -105,7 +105,7 @@ def check_corpus(corpus: Path, overrides: dict[str, Any], examples: int, *, draw
         "mean tokens per sequence": float(features.num_tokens.mean()),
     }
     counts |= count_targets(sampler, features)
-    progress.table(f"{corpus}: the first {len(features)} sequences", list(counts), [list(counts.values())])
+    show(Report([Table(f"{corpus}: the first {len(features)} sequences", [*counts], [[*counts.values()]])]))
     show_share_read(sampler)
     warn_of_absent_entities([sampler])
     return counts

@@ -22,10 +22,10 @@ from bertkit.model.layerwise import freeze
 from bertkit.model.precision import Precision, matrix_rate, resolve_precision
 from bertkit.model.pretrained import Pretrained, start_from
 from bertkit.readers import Examples, Remarks
-from bertkit.report import show
-from bertkit.runs.directory import RunFolder, scores_table
+from bertkit.report import Report, show
+from bertkit.runs.directory import RunFolder
 from bertkit.runs.dry_run import measure
-from bertkit.runs.evaluate import CONSTANT, Scored, Split, score_splits
+from bertkit.runs.evaluate import CONSTANT, Scored, Split, score_splits, scores_table
 from bertkit.runs.finetuning.baselines import Baselines, fit_baselines
 from bertkit.runs.inference.scores import score_intervals
 from bertkit.runs.inference.task_predictor import predict_and_tell
@@ -208,7 +208,7 @@ def train_into(
             values["baselines"] = to_beat.first_scores()
         run.end(values, state, accelerator, finish)
     if state.best_scores:
-        progress.table(str(folder), *scores_table(state, published_scores(recipe, training.pretrained.name)))
+        show(Report([scores_table(state, str(folder), published_scores(recipe, training.pretrained.name))]))
     if to_beat is not None:
         best = open_target(str(folder), None, {}, to_predict=True)
         show(to_beat.compare(predict_and_tell(best, replace(to_beat.examples, remarks=Remarks()))))

@@ -16,6 +16,7 @@ from bertkit.config import TrainConfig, options_for
 from bertkit.errors import DataError, UsageError, plural
 from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_files
 from bertkit.readers import Examples
+from bertkit.report import Report, Table, show
 from bertkit.runs.glue.benchmark import AX, DIAGNOSTIC, TASKS, GlueTask
 from bertkit.runs.inference.task_predictor import predict_and_tell
 from bertkit.runs.run_file import read_recipe, read_run_file, require_run
@@ -65,7 +66,8 @@ def write_submission(
     }
     with output.open():
         write_files(output_dir, {**tables, ZIP: partial(_pack, tables)})
-    progress.table(str(output_dir), ["file", "rows", "from"], [[f"{f}.tsv", len(columns[f]), sources[f]] for f in columns])
+    rows = [[f"{file}.tsv", len(columns[file]), sources[file]] for file in columns]
+    show(Report([Table(str(output_dir), ["file", "rows", "from"], rows)]))
     if missing := [file for file in files if file not in inputs]:
         progress.warn(f"predicted as a constant, because there is no run: {', '.join(missing)}")
     return sources

@@ -27,6 +27,7 @@ from bertkit.model.flops import flop_counter
 from bertkit.model.language_model import LanguageModel
 from bertkit.model.layerwise import freeze
 from bertkit.model.precision import DTYPES
+from bertkit.report import Report, Table, show
 from bertkit.runs.pretraining.gpus import GpuType
 from bertkit.training.optimizer import Optimizer
 
@@ -98,7 +99,7 @@ def estimate(
     total, most = sum(parts.values()) / 1e9, gpus.type.memory
     sizes = {**{name: size / 1e9 for name, size in parts.items() if size}, "total": total, f"one {gpus.name} has": most}
     rows = [[name, f"{size:.2f}"] for name, size in sizes.items()]
-    progress.table(f"memory per GPU, with at most {config.micro_batch_tokens} tokens at once", ["what", "GB"], rows)
+    by_part = Table(f"memory per GPU, with at most {config.micro_batch_tokens} tokens at once", ["what", "GB"], rows)
     values = {
         "parameters": num_parameters,
         "steps": steps,
@@ -107,7 +108,7 @@ def estimate(
         "hours, not measured": f"{fastest:.2g} to {slowest:.2g}",
         "checkpoint, GB": f"{on_disk / 1e9:.2f}",
     }
-    progress.table("estimate of the training; nothing was run", [*values], [[*values.values()]])
+    show(Report([by_part, Table("estimate of the training; nothing was run", [*values], [[*values.values()]])]))
     if total > FILLED * most:
         what = f"a step needs {total:.1f} GB; one {gpus.name} has {most} GB, of which {1 - FILLED:.0%} should stay free"
         hint = f"lower --micro-batch-tokens, which is {config.micro_batch_tokens}, or add --activation-checkpointing"

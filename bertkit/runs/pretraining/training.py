@@ -19,9 +19,10 @@ from bertkit.model.batch import Batch
 from bertkit.model.config import BertConfig
 from bertkit.model.directory import save_model
 from bertkit.model.precision import Precision, matrix_rate
-from bertkit.runs.directory import RunFolder, scores_table
+from bertkit.report import Report, show
+from bertkit.runs.directory import RunFolder
 from bertkit.runs.dry_run import measure
-from bertkit.runs.evaluate import check_finite
+from bertkit.runs.evaluate import check_finite, scores_table
 from bertkit.runs.pretraining.course import EVALUATIONS, Course
 from bertkit.runs.pretraining.held_out import score_language_model
 from bertkit.runs.pretraining.sequences import HeldOutSequences
@@ -120,7 +121,7 @@ def train_into(run: RunFolder, training: Training, values: dict[str, Any]) -> di
         )
         run.end(values, state, accelerator, partial(pretraining_card, values))
     if state.best_scores:
-        progress.table(str(folder), *scores_table(state))
+        show(Report([scores_table(state, str(folder))]))
         _warn_of_loss(state.best_scores[f"validation/{training.objective.token_term}_loss"], training.to_beat)
     progress.note(f"the model is in {folder}; next: bertkit finetune RECIPE --model {folder} --output-dir ...")
     return values
