@@ -46,6 +46,7 @@ class Recipe(ABC):
     """
 
     family: ClassVar[str]
+    families: ClassVar[dict[str, type[Recipe]]] = {}
     formats: ClassVar[tuple[Format, ...]] = TEXTS  # of data files
     in_order: ClassVar[tuple[str, ...]] = ()  # the options for the values of a row without names, such as (text, text_pair)
     usual_length: ClassVar[int] = 128  # the default max_length, if it is enough
@@ -104,6 +105,11 @@ class Recipe(ABC):
     set_aside: str | None = None  # the share of training rows that first becomes the separate split "set_aside"
     reference: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     reference_source: str = ""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "family" in cls.__dict__:  # some subclasses only hold the options of several families
+            cls.families[cls.family] = cls
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -402,16 +408,9 @@ def published_scores(recipe: Recipe, model: str) -> dict[str, float]:
 
 def _no_option(name: str, family: str, known: Sequence[str]) -> UsageError:
     flag = flag_of(name)
-    if having := sorted({each.family for each in _families() if name in options_of(each)}):
+    if having := sorted(family for family, each in Recipe.families.items() if name in options_of(each)):
         return UsageError(f"{flag} is an option of {', '.join(having)}; this recipe is {family}")
     return UsageError(f"no option {flag}", hint=did_you_mean(flag, [*map(flag_of, known)]))
-
-
-def _families(of: type[Recipe] = Recipe) -> Iterator[type[Recipe]]:
-    for each in of.__subclasses__():  # some subclasses only hold the options of several families
-        if "family" in each.__dict__:
-            yield each
-        yield from _families(each)
 
 
 def _absolute(path: str | None) -> str | None:

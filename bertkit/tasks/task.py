@@ -65,7 +65,8 @@ class Task(Presents):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        if "family" in cls.__dict__:
+        if "recipe_class" in cls.__dict__:
+            cls.family = cls.recipe_class.family
             cls.families[cls.family] = cls
 
     # --- fitting and restoring ---

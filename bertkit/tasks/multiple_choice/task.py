@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 class MultipleChoiceTask(PoolingTask):
     """A prediction's value is the number of a choice in the data; details: its text as `answer`."""
 
-    family: ClassVar[str] = "multiple-choice"
     hf_class: ClassVar[str] = "BertForMultipleChoice"
     recipe_class: ClassVar[type[MultipleChoice]] = MultipleChoice
 

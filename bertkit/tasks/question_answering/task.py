@@ -61,7 +61,6 @@ class QuestionAnsweringTask(Task):
     there is no answer; None until tuned.
     """
 
-    family: ClassVar[str] = "question-answering"
     hf_class: ClassVar[str] = "BertForQuestionAnswering"
     recipe_class: ClassVar[type[QuestionAnswering]] = QuestionAnswering
     truncated_by: ClassVar[str] = "--max-query-length"  # windows lose nothing of a context

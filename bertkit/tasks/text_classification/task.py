@@ -52,7 +52,6 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     tuned.
     """
 
-    family: ClassVar[str] = "text-classification"
     hf_class: ClassVar[str] = "BertForSequenceClassification"
     recipe_class: ClassVar[type[TextClassification]] = TextClassification
 

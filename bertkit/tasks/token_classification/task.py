@@ -67,7 +67,6 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
     A prediction's value is the list of a sentence's tags, with their probabilities; details: the intent, with `intent`.
     """
 
-    family: ClassVar[str] = "token-classification"
     hf_class: ClassVar[str] = "BertForTokenClassification"
     recipe_class: ClassVar[type[TokenClassification]] = TokenClassification
     own_formats: ClassVar[Mapping[str, str]] = {".conll": "\n", ".conllu": ""}
