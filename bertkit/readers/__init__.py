@@ -79,6 +79,10 @@ class Examples:
         """The source's own name of a column, for an error message."""
         return self.own_names.get(column, column)
 
+    def given(self, names: Iterable[str]) -> dict[str, Sequence[Any]]:
+        """Those of the columns that there are, in this order."""
+        return {name: self.columns[name] for name in names if name in self.columns}
+
     def texts(self, column: str, *, may_be_empty: bool, may_be_number: bool = False) -> Sequence[str]:
         """The values of a column as text; numbers too, if allowed.
 

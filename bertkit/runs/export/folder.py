@@ -22,7 +22,7 @@ from bertkit.readers import Examples, join_blocks
 from bertkit.readers.formats import read_file
 from bertkit.runs.export.graph import SHAPES, Graph, largest_difference, quantize, require_packages, write_graph
 from bertkit.runs.export.padded import Padded
-from bertkit.runs.export.quantized import TEXTS, Verdict, compare_language_models, compare_tasks
+from bertkit.runs.export.quantized import TEXTS_COMPARED, Verdict, compare_language_models, compare_tasks
 from bertkit.runs.inference.language_model import MASKED_TEXTS, LanguageModelPredictor, is_language_model
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.task_predictor import TaskPredictor
@@ -149,9 +149,9 @@ def _read(target: Opened, split: str, *, labelled: bool) -> Examples:
 
 
 def _spread(examples: Examples) -> Examples:
-    """At most TEXTS rows, evenly spread."""
-    count = len(examples)
-    return examples if count <= TEXTS else examples.select([number * count // TEXTS for number in range(TEXTS)])
+    """At most TEXTS_COMPARED rows, evenly spread."""
+    count, most = len(examples), TEXTS_COMPARED
+    return examples if count <= most else examples.select([number * count // most for number in range(most)])
 
 
 # --- the quantized graph ---------------------------------------------------------------------------------------------

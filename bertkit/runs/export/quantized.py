@@ -22,7 +22,7 @@ from bertkit.runs.inference.language_model import LanguageModelPredictor, Likeli
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.training.batching import evaluation_batches
 
-TEXTS = 5000  # texts to compare decisions on, if there are as many
+TEXTS_COMPARED = 5000  # texts to compare decisions on, if there are as many
 AGREEMENT = 0.99  # the least share of equal decisions
 POINTS = 0.5  # how far the dev score may fall
 _NEAR = 0.1  # how far a number may differ, in standard deviations of the model's numbers
@@ -73,8 +73,8 @@ class Verdict:
     @property
     def warnings(self) -> list[str]:
         found = []
-        if self.texts < TEXTS:
-            found.append(f"int8 was compared on only {plural(self.texts, 'text')}; {TEXTS} would say more")
+        if self.texts < TEXTS_COMPARED:
+            found.append(f"int8 was compared on only {plural(self.texts, 'text')}; {TEXTS_COMPARED} would say more")
         if self.score is None:
             found.append("int8: no dev score was compared, as there are no rows with labels")
         exact, quantized = self.speeds

@@ -129,7 +129,7 @@ class TaskPredictor(Predictor):
             windows = np.bincount(features.examples)[features.examples]
             how = (self.micro_batch_tokens, self.processes.device)
             values = inputs_times_gradients(self.model, features, outputs[features.examples], *how)
-            columns = [examples.columns[role] for role in task.recipe.in_order if role in examples.columns]
+            columns = [*examples.given(task.recipe.in_order).values()]
             shares = [each / number for each, number in zip(values, windows, strict=True)]
             words = sum_by_word(columns, self.pretrained.tokenizer, self.max_length, task.recipe.truncate, shares)
             named = [task.labels[output] if task.labels else None for output in outputs]

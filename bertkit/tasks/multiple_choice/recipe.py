@@ -19,6 +19,7 @@ from bertkit.tasks.labels import is_missing, label_name, refuse_missing
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns, guessed
 
+INPUTS = ("text", "question")  # roles of columns
 _LISTS = ("choices", "choice", "endings", "options", "candidates")  # usual names of a column with a list of them
 _NUMBERED = re.compile(r"(ending|choice|option|answer|candidate|alternative|solution|sol|)[ _-]?(\d+|[a-h])", re.IGNORECASE)
 _LETTERS = string.ascii_uppercase
@@ -82,7 +83,7 @@ class MultipleChoice(PoolingRecipe):
         named = self._columns(rows, labelled=labelled)
         rows = rows.joined(named["text"], columns_named(named["text"], rows.columns))
         columns: dict[str, Sequence[Any]] = {}
-        for role in ("text", "question"):
+        for role in INPUTS:
             if (name := named[role]) is not None:
                 may_be_empty = not labelled or role == "question"
                 joined = replace(rows, columns={name: list(map(_joined, rows.columns[name]))})
@@ -96,7 +97,7 @@ class MultipleChoice(PoolingRecipe):
                 raise DataError(what, where=rows.where(row), hint=FIX_ROW)
         if labelled:
             columns["label"] = _labels(rows, named["label"], named["choices"], self.labels_are)
-        names = {role: str(named[role]) for role in ("text", "question") if named[role]}
+        names = {role: str(named[role]) for role in INPUTS if named[role]}
         return replace(rows, columns=columns, label_names={}, own_names=names)
 
     def _columns(self, rows: Examples, *, labelled: bool) -> dict[str, Any]:
@@ -125,7 +126,7 @@ class MultipleChoice(PoolingRecipe):
         return named
 
     def texts_of(self, examples: Examples) -> list[tuple[str, ...]]:
-        inputs = [examples.columns[name] for name in ("text", "question") if name in examples.columns]
+        inputs = examples.given(INPUTS).values()
         return [(*row[:-1], *row[-1]) for row in zip(*inputs, examples.columns["choices"], strict=True)]
 
     def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:

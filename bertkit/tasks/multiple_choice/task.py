@@ -17,7 +17,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.report import Piece
 from bertkit.tasks.baselines import MAJORITY, Frozen, most_frequent
-from bertkit.tasks.multiple_choice.recipe import MultipleChoice
+from bertkit.tasks.multiple_choice.recipe import INPUTS, MultipleChoice
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.presentation import Count, Prediction
@@ -117,25 +117,24 @@ class MultipleChoiceTask(PoolingTask):
     # --- as people and files see it ---
 
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
-        inputs = {name: examples.columns[name][row] for name in ("text", "question") if name in examples.columns}
+        inputs = {name: values[row] for name, values in examples.given(INPUTS).items()}
         said = {"choice": prediction.value, **prediction.details, "probability": prediction.probability}
         return inputs | said | {"probabilities": prediction.probabilities}
 
     def columns(self, examples: Examples) -> OutputColumns:
-        inputs = tuple(name for name in ("text", "question") if name in examples.columns)
-        return OutputColumns(inputs, ("choice", "answer", "probability", "probabilities"))
+        return OutputColumns(tuple(examples.given(INPUTS)), ("choice", "answer", "probability", "probabilities"))
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
         return examples.columns["choices"][row][examples.columns["places"][row].index(truth)]
 
     def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
-        inputs = {name: [Piece(examples.columns[name][row])] for name in ("text", "question") if name in examples.columns}
+        inputs = {name: [Piece(values[row])] for name, values in examples.given(INPUTS).items()}
         predicted = f"{prediction.details['answer']} {prediction.probability:.0%}"
         return inputs | {"expected": [Piece(self.format_truth(truth, examples, row))], "predicted": [Piece(predicted)]}
 
     def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
         """The text and question, and a line per choice with its probability; the best one is marked."""
-        inputs = [examples.columns[name][row] for name in ("text", "question") if name in examples.columns]
+        inputs = [values[row] for values in examples.given(INPUTS).values()]
         text = plain("\n".join(part for part in inputs if part))
         for place, choice in zip(examples.columns["places"][row], examples.columns["choices"][row], strict=True):
             best = place == prediction.value

@@ -31,8 +31,8 @@ from bertkit.tasks.recipe import Columns, guessed
 from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, marked_sets, split_sets
 from bertkit.text.truncation import TRUNCATIONS
 
-TEXTS = ("text", "text_pair")
-ROLES = (*TEXTS, "label")  # of columns
+INPUTS = ("text", "text_pair")  # roles of columns
+ROLES = (*INPUTS, "label")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     """
 
     family: ClassVar[str] = "text-classification"
-    in_order: ClassVar[tuple[str, ...]] = TEXTS
+    in_order: ClassVar[tuple[str, ...]] = INPUTS
 
     text: str | None = option(None, "column of the text, or of a pair's first text; A,B,... joins several columns", used=USE)
     text_pair: str | None = option(None, "column of a pair's second text; A,B,... joins several columns", used=USE)
@@ -202,7 +202,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         columns: dict[str, str] = {}
         for role in ROLES:
             wanted = getattr(self, role)
-            if wanted in names or (role in TEXTS and wanted is not None and columns_named(wanted, names)):
+            if wanted in names or (role in INPUTS and wanted is not None and columns_named(wanted, names)):
                 columns[role] = wanted
             elif wanted is None and (guess := guess_column(names, role)) is not None:
                 columns[role] = guess
@@ -216,11 +216,11 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             raise DataError("the rows have no columns", where=rows.source)
         pair = [name for name in (self.text, self.text_pair) if name is not None]
         names = [*rows.columns]
-        if len(pair) == 2 >= len(names) and columns.keys().isdisjoint(TEXTS) and not similar_name(pair[0], names):
+        if len(pair) == 2 >= len(names) and columns.keys().isdisjoint(INPUTS) and not similar_name(pair[0], names):
             what = f"no columns {pair[0]!r} and {pair[1]!r} for the two texts of a pair; columns: {', '.join(names)}"
             hint = f"name them: --text NAME --text-pair NAME; if the file has no header: --columns {','.join(pair)}"
             raise DataError(what, where=rows.source, hint=hint)
-        for role in TEXTS:
+        for role in INPUTS:
             if role not in columns and (role == "text" or self.text_pair is not None):
                 name = getattr(self, role)
                 if name is None:
@@ -276,7 +276,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         return self.regression
 
     def texts_of(self, examples: Examples) -> Iterable[tuple[str, ...]]:
-        return zip(*(examples.columns[name] for name in TEXTS if name in examples.columns), strict=True)
+        return zip(*examples.given(INPUTS).values(), strict=True)
 
     def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
         values = examples.columns.get("label", [None] * len(examples))
@@ -294,7 +294,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
 def _parts(rows: Examples, columns: dict[str, str]) -> dict[str, tuple[str, ...]]:
     """The columns that make up each text. columns: by role, as a recipe names them."""
     names = [*rows.columns]
-    return {role: columns_named(columns[role], names) for role in TEXTS if role in columns}
+    return {role: columns_named(columns[role], names) for role in INPUTS if role in columns}
 
 
 def _classes(rows: Examples, columns: dict[str, str]) -> tuple[Sequence[Any] | None, tuple[str, ...] | None]:

@@ -36,7 +36,7 @@ from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.task import Encoding, Logits, Scorer
 from bertkit.tasks.text_classification.label_sets import derive_set_labels
-from bertkit.tasks.text_classification.recipe import TEXTS, TextClassification
+from bertkit.tasks.text_classification.recipe import INPUTS, TextClassification
 from bertkit.tasks.text_classification.targets import COLUMN, ENOUGH, HALF, AnyOf, Number, OneOf, Target
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         """The most frequent label (for numbers, the mean), word counts, and for single texts a linear probe."""
         truth = self.truth(train)
         targets = self._target.as_array(truth)
-        columns, new = ([each.columns[name] for name in TEXTS if name in each.columns] for each in (train, examples))
+        columns, new = ([*each.given(INPUTS).values()] for each in (train, examples))
         fitted = {BAG_OF_WORDS: bag_of_words(columns, targets, new)}
         if model is not None and len(columns) == 1:
             fitted[LINEAR_PROBE] = probe(model, train, targets, examples)
@@ -273,11 +273,11 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return warn_of_label_order(self._target.order, *self._target.arrays(predictions, truth), self.labels)
 
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
-        texts = {name: examples.columns[name][row] for name in TEXTS if name in examples.columns}
+        texts = {name: values[row] for name, values in examples.given(INPUTS).items()}
         return texts | self._target.row(prediction)
 
     def columns(self, examples: Examples) -> OutputColumns:
-        return OutputColumns(tuple(name for name in TEXTS if name in examples.columns), self._target.columns)
+        return OutputColumns(tuple(examples.given(INPUTS)), self._target.columns)
 
     @property
     def details(self) -> Mapping[str, str]:
@@ -307,12 +307,12 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return (", ".join(truth) or "none") if isinstance(truth, tuple) else f"{truth}"
 
     def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
-        texts = {name: [Piece(examples.columns[name][row])] for name in TEXTS if name in examples.columns}
+        texts = {name: [Piece(values[row])] for name, values in examples.given(INPUTS).items()}
         expected, predicted = self.format_truth(truth, examples, row), self._target.format(prediction)
         return texts | {"expected": [Piece(expected)], "predicted": [Piece(predicted)]}
 
     def format_prediction(self, prediction: Prediction, examples: Examples, row: int) -> Text:
-        texts = [examples.columns[name][row] for name in TEXTS if name in examples.columns]
+        texts = [values[row] for values in examples.given(INPUTS).values()]
         return Text(plain(self._target.format(prediction)).plain, style="bold green") + "  " + plain(" | ".join(texts))
 
     def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:

@@ -44,7 +44,7 @@ def standard_columns(
     usual names, None without intents. cut: how Chinese text is split into words, as in `split_words`. For prediction, columns
     that the output shows are kept: `given`, the words before a recipe changed them, and the lines of CoNLL-U. Raises DataError.
     """
-    shown = {name: examples.columns[name] for name in (GIVEN, CONLLU_LINES) if name in examples.columns}
+    shown = examples.given((GIVEN, CONLLU_LINES))
     examples = replace(examples, columns={name: values for name, values in examples.columns.items() if name not in shown})
     named = _named_in(examples, named)
     by_role = columns_by_role(examples, named)
