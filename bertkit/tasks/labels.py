@@ -8,7 +8,7 @@ import re
 import reprlib
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,16 @@ _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*", re.ASCII)
 _MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a label is absent: GLUE writes -1 for it, Hugging Face data sets -1 or None, pandas NaN."""
+def is_missing(value: Any, named: Collection[str] = ()) -> bool:
+    """Whether a label is absent: GLUE writes -1 for it, Hugging Face data sets -1 or None, pandas NaN.
+
+    named: the known labels; -1 is a label if the user named it.
+    """
     if isinstance(value, float):
-        return math.isnan(value) or value == -1
-    return value is None or value == "" or (not isinstance(value, bool) and str(value) == "-1")
+        absent = math.isnan(value) or value == -1
+    else:
+        absent = value is None or value == "" or (not isinstance(value, bool) and str(value) == "-1")
+    return absent and label_name(value) not in named
 
 
 def label_name(value: Any) -> str:
@@ -170,7 +175,7 @@ def label_ids(examples: Examples, column: str, labels: Sequence[str], *, by_numb
     """
     check_labels(examples, column)
     values = examples.columns[column]
-    missing = [row for row, value in enumerate(values) if is_missing(value) and label_name(value) not in labels]
+    missing = [row for row, value in enumerate(values) if is_missing(value, labels)]
     refuse_missing(missing, examples, column, are_classes=True)
     numbers = {name: number for number, name in enumerate(labels)}
     by_number = by_number and not any(_is_number(name) for name in labels)

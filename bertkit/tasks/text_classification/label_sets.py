@@ -36,7 +36,7 @@ def split_sets(
             raise DataError(what, where=examples.source, hint=f"name these {width} labels in order: --labels first,second,...")
     sets: list[NamesOfRow | None] = []
     for row, value in enumerate(examples.columns[column]):
-        if is_missing(value) and value != "" and label_name(value) not in (labels or ()):
+        if value != "" and is_missing(value, labels or ()):
             sets.append(None)
             continue
         if width and isinstance(value, list):

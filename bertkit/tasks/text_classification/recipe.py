@@ -194,7 +194,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return value is not None
         if self.regression:
             return not math.isnan(number_of(value))
-        return not is_missing(value) or label_name(value) in (self.labels or ())
+        return not is_missing(value, self.labels or ())
 
     def _columns_by_role(self, rows: Examples) -> dict[str, str]:
         """The data's columns by role, named by the recipe or guessed if their names are unambiguous."""
@@ -286,9 +286,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return [() if value is None or value == "" else (label_name(value),) for value in values]
         labels = self.labels or ()
         by_number = bool(labels) and not any(label_name(value) in labels for value in values)
-        names = map(label_name, values)
-        missing = (is_missing(value) and label_name(value) not in labels for value in values)
-        return _shared(() if no else (_named(name, labels, by_number),) for name, no in zip(names, missing, strict=True))
+        return _shared(() if is_missing(value, labels) else (_named(label_name(value), labels, by_number),) for value in values)
 
 
 def _parts(rows: Examples, columns: dict[str, str]) -> dict[str, tuple[str, ...]]:
