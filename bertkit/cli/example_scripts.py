@@ -154,57 +154,101 @@ def translate(argv: Sequence[str]) -> list[str]:
     rest = rest[1:] if family else rest
     has_recipe = bool(rest) and not rest[0].startswith("-")
     own = load_builtin(rest[0]) if has_recipe else None
-    told = family or (own.family if own else _CLASSES)
-    translated: list[str] = []
-    ignored: list[str] = []
-    notes: list[str] = []
-    together: dict[str, str] = {}
-    switches: dict[str, str] = {}
+    found = _Translated(family or (own.family if own else _CLASSES))
     while rest:
         word = rest.pop(0)
-        flag, has_value, value = word.partition("=")
+        flag, has_value, given = word.partition("=")
+        value = given if has_value else None
         name = flag.removeprefix("--")
         theirs = _TABLE.get(name)
-        if not flag.startswith("--") or (theirs is None and name not in _TOGETHER):
-            if flag.startswith("--") and "_" in name and name not in inspect.signature(finetune).parameters:
-                raise _refusal(flag, "bertkit finetune --help lists the options")
-            translated.append(word)
-        elif theirs is not None and theirs.is_switch:
-            value = value if has_value else rest.pop(0) if rest and rest[0].lower() in _BOOLEANS else "true"
-            translated += _of_switch(flag, value, theirs)
-            switches[name] = value.lower()
-            is_ignored = name in (_ALWAYS_DONE if value.lower() == "false" else _SWITCHES_WITHOUT_EFFECT)
-            ignored += [flag] if is_ignored else []
-        elif theirs is not None and theirs.ours and not theirs.words:
-            ours = theirs.ours if isinstance(theirs.ours, str) else theirs.ours.get(told, "")
-            if not ours:
-                raise _refusal(flag, f"{told} uses no such column")
-            translated += [f"--{ours}", *([value] if has_value else [])]
-            notes += [f"{flag} is {theirs.note}"] if theirs.note else []
+        if flag.startswith("--") and name in _TOGETHER:
+            found.together[name] = _value(value, rest)
+        elif not flag.startswith("--") or theirs is None:
+            found.keep(word, flag)
+        elif theirs.is_switch:
+            found.add_switch(flag, _value_of_switch(value, rest), theirs)
+        elif theirs.ours and not theirs.words:
+            found.add_renamed(flag, value, theirs)
         else:
-            value = value if has_value else rest.pop(0) if rest else ""
-            if theirs is None:
-                together[name] = value
-            elif value in theirs.words:
-                translated += theirs.words[value].split()
-            elif theirs.refusal:
-                raise _refusal(flag, theirs.refusal)
-            elif theirs.ours:
-                translated += [f"--{theirs.ours}", value]
-            else:
-                ignored.append(flag)
-    if switches.get("do_eval") == "true" and "do_train" not in switches:
+            found.add_by_value(flag, _value(value, rest), theirs)
+    if found.switches.get("do_eval") == "true" and "do_train" not in found.switches:
         raise UsageError("--do_eval without --do_train only evaluates, but finetune always trains", hint=_TO_SCORE)
-    recipe, more = _recipe(together)
+    recipe, more = _recipe(found.together)
     recipe = recipe or family
-    more += [*_schedule(together), *_batch_size(together)]
-    if ignored:
-        when = "; --eval-steps and --save-steps set when to evaluate and save"
-        is_of_times = any(flag.removeprefix("--").endswith(("_strategy", "steps")) for flag in ignored)
-        notes.append(f"ignored: {', '.join(ignored)}{when if is_of_times else ''}")
-    for note in notes:
-        progress.note(note)
-    return ["finetune", *([recipe] if recipe else []), *translated, *more]
+    more += [*_schedule(found.together), *_batch_size(found.together)]
+    found.tell()
+    return ["finetune", *([recipe] if recipe else []), *found.words, *more]
+
+
+def _value(given: str | None, rest: list[str]) -> str:
+    """The value of an option, given as --option=VALUE or else the next word, which is taken from the rest."""
+    if given is not None:
+        return given
+    return rest.pop(0) if rest else ""
+
+
+def _value_of_switch(given: str | None, rest: list[str]) -> str:
+    """The value of a switch: as for `_value`, but the next word only if it is true or false; by default true."""
+    has_value = given is not None or (rest and rest[0].lower() in _BOOLEANS)
+    return _value(given, rest) if has_value else "true"
+
+
+@dataclass
+class _Translated:
+    """The words of a command translated so far. family: whose columns their options name. together: the values of options that
+    are translated together, at the end. switches: values of theirs, by name.
+    """
+
+    family: str
+    words: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    together: dict[str, str] = field(default_factory=dict)
+    switches: dict[str, str] = field(default_factory=dict)
+
+    def keep(self, word: str, flag: str) -> None:
+        """A word that stays as it is. Raises UsageError for an unknown option whose name looks like theirs."""
+        name = flag.removeprefix("--")
+        if flag.startswith("--") and "_" in name and name not in inspect.signature(finetune).parameters:
+            raise _refusal(flag, "bertkit finetune --help lists the options")
+        self.words.append(word)
+
+    def add_switch(self, flag: str, value: str, theirs: _Theirs) -> None:
+        """A switch with its value, true or false."""
+        name = flag.removeprefix("--")
+        self.words += _of_switch(flag, value, theirs)
+        self.switches[name] = value.lower()
+        if name in (_ALWAYS_DONE if value.lower() == "false" else _SWITCHES_WITHOUT_EFFECT):
+            self.ignored.append(flag)
+
+    def add_renamed(self, flag: str, value: str | None, theirs: _Theirs) -> None:
+        """An option that takes the same value here, which may be the next word."""
+        ours = theirs.ours if isinstance(theirs.ours, str) else theirs.ours.get(self.family, "")
+        if not ours:
+            raise _refusal(flag, f"{self.family} uses no such column")
+        self.words += [f"--{ours}"] if value is None else [f"--{ours}", value]
+        if theirs.note:
+            self.notes.append(f"{flag} is {theirs.note}")
+
+    def add_by_value(self, flag: str, value: str, theirs: _Theirs) -> None:
+        """An option whose value decides what it is here."""
+        if value in theirs.words:
+            self.words += theirs.words[value].split()
+        elif theirs.refusal:
+            raise _refusal(flag, theirs.refusal)
+        elif theirs.ours:
+            self.words += [f"--{theirs.ours}", value]
+        else:
+            self.ignored.append(flag)
+
+    def tell(self) -> None:
+        """Print how meanings differ, and what has no effect here."""
+        for note in self.notes:
+            progress.note(note)
+        if self.ignored:
+            when = "; --eval-steps and --save-steps set when to evaluate and save"
+            is_of_times = any(flag.removeprefix("--").endswith(("_strategy", "steps")) for flag in self.ignored)
+            progress.note(f"ignored: {', '.join(self.ignored)}{when if is_of_times else ''}")
 
 
 def _family_of_script(word: str) -> str:
