@@ -20,7 +20,7 @@ from bertkit.errors import DataError, ModelError, UsageError, flag_of, listed
 from bertkit.features import Features, Ragged
 from bertkit.model.batch import Batch, Outputs
 from bertkit.model.config import PRETRAINING
-from bertkit.model.devices import start_accelerator
+from bertkit.model.devices import Processes, start_accelerator
 from bertkit.model.directory import read_config, resolve
 from bertkit.model.heads import Head
 from bertkit.model.language_model import LanguageModel
@@ -40,6 +40,7 @@ from bertkit.text.tokenizer import Encoded
 _HEADS = {objective.head.__name__ for objective in OBJECTIVES.values()}
 # Only the file's name decides whether it is a table: a line of text may contain commas.
 MASKED_TEXTS = (*(replace(form, looks_like=lambda content: False) for form in TABLES), LINES)
+TOP_K = 5  # tokens for each mask
 TEXTS_SCORED = 256  # at once; for a masked model, each has as many sequences as it has tokens
 
 
@@ -60,8 +61,21 @@ class LanguageModelPredictor(Predictor):
     A prediction's value is the text with its masks filled; details["fills"]: for each mask the top_k most probable tokens.
     """
 
-    top_k = 5
-    opening: Mapping[str, Any] = {}  # options for files: encoding, max_file_size, on_error
+    def __init__(
+        self,
+        pretrained: Pretrained,
+        processes: Processes,
+        precision: str = "auto",
+        *,
+        settings: PretrainConfig | None = None,
+        top_k: int = TOP_K,
+        opening: Mapping[str, Any] = {},
+    ) -> None:
+        """settings: the lengths of texts and batches. opening: options for files: encoding, max_file_size, on_error."""
+        super().__init__(pretrained, processes, precision)
+        if settings is not None:
+            self.max_length, self.micro_batch_tokens = settings.max_length, settings.micro_batch_tokens
+        self.top_k, self.opening = top_k, opening
 
     def _build(self) -> Head:
         return objective_of(self.pretrained).head(self.pretrained.config)
@@ -240,10 +254,10 @@ def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) 
     longest = min(LONGEST, pretrained.config.max_position_embeddings)
     config = settings_of({}, {"max_length": longest, **overrides})
     check_max_length(config.max_length, pretrained.config)
-    model = LanguageModelPredictor(pretrained, start_accelerator(config.device), config.precision)
-    model.max_length, model.micro_batch_tokens, model.top_k = config.max_length, config.micro_batch_tokens, top_k or model.top_k
-    model.opening = opening
-    return model
+    processes = start_accelerator(config.device)
+    return LanguageModelPredictor(
+        pretrained, processes, config.precision, settings=config, top_k=top_k or TOP_K, opening=opening
+    )
 
 
 def _refuse_causal(pretrained: Pretrained) -> None:
