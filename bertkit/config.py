@@ -301,7 +301,7 @@ PRETRAINING_PRESETS: dict[str, dict[str, Any]] = {
 }
 
 # The names are those in corpus/objectives.py, which defines what each objective draws, predicts and needs.
-OBJECTIVES = {
+OBJECTIVE_HELP = {
     "mlm+nsp": "masked tokens and next sentences",
     "mlm+sop": "masked tokens and the order of two segments",
     "mlm": "only masked tokens",
@@ -350,8 +350,8 @@ class PretrainConfig(TrainConfig):
     )
     objective: str = option(
         "mlm+nsp",
-        "what the model learns: " + "; ".join(f"{name}, {what}" for name, what in OBJECTIVES.items()),
-        choices=tuple(OBJECTIVES),
+        "what the model learns: " + "; ".join(f"{name}, {what}" for name, what in OBJECTIVE_HELP.items()),
+        choices=tuple(OBJECTIVE_HELP),
         used=SEQUENCES,
     )
     mlm_probability: str = option(

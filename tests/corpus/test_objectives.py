@@ -8,7 +8,7 @@ from bertkit.corpus.objectives import OBJECTIVES
 
 
 def test_the_option_names_the_table() -> None:
-    assert list(config.OBJECTIVES) == list(OBJECTIVES)
+    assert list(config.OBJECTIVE_HELP) == list(OBJECTIVES)
     assert all(name == objective.name for name, objective in OBJECTIVES.items())
     assert set(config.RENAMED_OBJECTIVES.values()) <= set(OBJECTIVES)
     assert not set(config.RENAMED_OBJECTIVES) & set(OBJECTIVES)

@@ -92,7 +92,7 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
         remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks.summed()))
     labels, numbers = _counted(recipe, examples_of)
     faulty = {split for split, each in standardized.items() if each.refused}
-    of_labels, of_task, named = _refused(recipe, examples_of, labels, faulty)
+    of_labels, of_task, named = _label_faults(recipe, examples_of, labels, faulty)
     if not isinstance(recipe, TextClassification):  # tags as the task spells them
         labels |= _counted(recipe, named)[0]
     remarks += of_task
@@ -203,7 +203,7 @@ def _error(split: str, error: DataError) -> Finding:
 # --- labels ------------------------------------------------------------------------------------------------------------------
 
 
-def _refused(
+def _label_faults(
     recipe: Recipe,
     splits: Mapping[str, Examples],
     labels: Mapping[str, Counter[str]],

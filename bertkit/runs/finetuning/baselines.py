@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_ROWS, MOST_COMPARED = 20_000, 2000  # rows to fit to, and to score: more would be slower, and say little more
 MOST_OPERATIONS = 1e13  # for the linear probe's forward passes, a minute on a CPU; beyond this, it is fitted to fewer rows
 FEWEST_ROWS = 200
-RESAMPLES = 300
+RESAMPLES_OF_BASELINE = 300
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Baselines:
         sign = 1 if task.recipe.greater_is_better else -1
         for name, others in self.predictions.items():
             scorer = task.scorer(others, truth)
-            draws = resampled(len(truth), RESAMPLES)
+            draws = resampled(len(truth), RESAMPLES_OF_BASELINE)
             bounds = interval([difference(model(drawn)[first], scorer(drawn)[first]) for drawn in draws])
             score = scorer(everything)[first]
             rows.append([name, score, difference(own, score), progress.format_interval(bounds, "+.4f"), self.fitted_to[name]])

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Training:
+class PreparedFinetuning:
     """Everything needed to train a model for a task.
 
     config: includes the resolved precision. num_parameters: of the whole model, including embeddings that training leaves out.
@@ -81,7 +81,7 @@ def prepare_training(
     *,
     recorded: str | None,
     resuming: bool,
-) -> Training:
+) -> PreparedFinetuning:
     """Build the model and its batches, and print notes about the training. recorded: the dtype of the run to resume. resuming:
     whether the weights of a checkpoint will replace the model's.
     """
@@ -109,7 +109,7 @@ def prepare_training(
         f"{precision.recorded}"
     )
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
-    return Training(
+    return PreparedFinetuning(
         task=task,
         config=replace(config, precision=precision.name),
         precision=precision,
@@ -126,7 +126,7 @@ def prepare_training(
     )
 
 
-def try_out(training: Training) -> dict[str, Any]:
+def try_out(training: PreparedFinetuning) -> dict[str, Any]:
     """Time the first steps, and show how long the whole run would take."""
     steps, batches = training.steps, training.batches
     sampled = [sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]
@@ -144,7 +144,7 @@ def try_out(training: Training) -> dict[str, Any]:
 
 def train_into(
     run: RunFolder,
-    training: Training,
+    training: PreparedFinetuning,
     values: dict[str, Any],
     examples: Mapping[str, Examples],
     evaluated: Callable[[float | None], object],
@@ -243,7 +243,7 @@ class _Evaluations:
         return scored.scores, scored.objective
 
 
-def baselines_of(training: Training, examples: Mapping[str, Examples]) -> Baselines | None:
+def baselines_of(training: PreparedFinetuning, examples: Mapping[str, Examples]) -> Baselines | None:
     """The baselines on the first evaluated split; None without examples, or without such a split."""
     task = training.task
     if not examples or not task.recipe.eval_splits:

@@ -33,7 +33,7 @@ from bertkit.runs.pretraining.estimate import Gpus, Phase, estimate
 from bertkit.runs.pretraining.held_out import unigram_loss
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences, micro_batches, mix_of
 from bertkit.runs.pretraining.steps import steps_of_epochs, steps_of_hours
-from bertkit.runs.pretraining.training import Training, train_into, try_out
+from bertkit.runs.pretraining.training import PreparedPretraining, train_into, try_out
 from bertkit.runs.pretraining.weights import build_model
 from bertkit.runs.run_file import describe_run, flat
 from bertkit.text.tokenizer import Tokenizer
@@ -115,7 +115,7 @@ def pretrain(
         phases = _phases_on(gpus, typical, whole, mixes)
         averaging = round(config.average_ratio * steps) > 0
         return estimate(partial(objective.head, model_config), phases, in_precision, gpus, steps=steps, averaging=averaging)
-    training = Training(
+    training = PreparedPretraining(
         objective=objective,
         config=in_precision,
         precision=precision,
@@ -201,7 +201,7 @@ def _steps(config: PretrainConfig, earlier: _Earlier, corpora: Sequence[Corpus],
 
 
 def _describe(
-    training: Training,
+    training: PreparedPretraining,
     config: PretrainConfig,
     earlier: _Earlier,
     started_from: dict[str, Any],

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Training:
+class PreparedPretraining:
     """Everything needed to pre-train a model.
 
     config: includes the resolved precision. mixes: the corpora in each phase of the course. batches_of: makes micro-batches
@@ -80,7 +80,7 @@ class Training:
         save_model(folder, state_dict=state_dict, config=self.model_config, tokenizer=self.tokenizer, architecture=architecture)
 
 
-def try_out(training: Training, whole: Sequence[float]) -> dict[str, Any]:
+def try_out(training: PreparedPretraining, whole: Sequence[float]) -> dict[str, Any]:
     """Time the first steps, and show how long the whole run would take. whole: steps per phase, if all batches were full."""
     mixes = zip(whole, training.mixes, strict=True)
     tokens = sum(steps * float(mix.lengths(mix.numbers_at(0)).sum()) for steps, mix in mixes)
@@ -96,7 +96,7 @@ def try_out(training: Training, whole: Sequence[float]) -> dict[str, Any]:
     )
 
 
-def train_into(run: RunFolder, training: Training, values: dict[str, Any]) -> dict[str, Any]:
+def train_into(run: RunFolder, training: PreparedPretraining, values: dict[str, Any]) -> dict[str, Any]:
     """Train, save to the run folder, and show the scores. Returns the final contents of run.json.
 
     values: the initial contents of run.json.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 NEAR = 20  # characters on each side of answer_start to search for an answer; 2 are enough for CMRC 2018
 
 
-class How(NamedTuple):
+class Match(NamedTuple):
     """How an answer that is not at its answer_start was found, or that it was not.
 
     severity: of the finding in `check`.
@@ -25,11 +25,11 @@ class How(NamedTuple):
 
 
 _COUNT = "answer_start counts the characters of the context before the answer"
-FIRST = How("note", "without answer_start, taken at the first occurrence")
-MOVED = How("note", "found near the given answer_start")
-ELSEWHERE = How("warning", "found far from answer_start, at the only occurrence", _COUNT)
-OTHER_CASE = How("warning", "found with other capitalization", "spell them as the context does")
-LOST = How("error", "not found: neither at answer_start nor exactly once in the context", _COUNT)
+FIRST = Match("note", "without answer_start, taken at the first occurrence")
+MOVED = Match("note", "found near the given answer_start")
+ELSEWHERE = Match("warning", "found far from answer_start, at the only occurrence", _COUNT)
+OTHER_CASE = Match("warning", "found with other capitalization", "spell them as the context does")
+LOST = Match("error", "not found: neither at answer_start nor exactly once in the context", _COUNT)
 WAYS = (FIRST, MOVED, ELSEWHERE, OTHER_CASE, LOST)
 
 
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     """begin: an answer's first character in the context, -1 if it is not found. how: None if that is its answer_start."""
 
     begin: int
-    how: How | None
+    how: Match | None
 
 
 def find_answer(context: str, text: str, start: int | None) -> Place:
@@ -73,6 +73,6 @@ def first_spans(places: Sequence[Place | None], answers: Sequence[Sequence[tuple
     return spans
 
 
-def rows_by_way(places: Sequence[Place | None]) -> dict[How, list[int]]:
+def rows_by_way(places: Sequence[Place | None]) -> dict[Match, list[int]]:
     """The rows whose answer is not at its answer_start, by how it was found."""
     return {how: [row for row, place in enumerate(places) if place is not None and place.how is how] for how in WAYS}
