@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from bertkit import __version__, progress
 from bertkit.errors import UserError
 from bertkit.readers.json_text import check_characters
+from bertkit.runs.evaluate import Split
 from bertkit.runs.inference.predictor import Row
 from bertkit.serve.batcher import Batcher, Job, Refusal, form_of
 from bertkit.serve.huggingface import Served
@@ -71,9 +72,12 @@ class Service:
     async def _answers(self, model: Served, rows: Sequence[Row], parameters: Mapping[str, Any]) -> list[Any]:
         """One answer for each row. Rows with the same columns form a job."""
         predictor: Any = model.predictor
-        alone = None
-        if targets := parameters.get("targets"):
-            alone = lambda split: (split.examples, predictor.decode(split, among=targets))  # noqa: E731
+        targets = parameters.get("targets")
+
+        def among_targets(split: Split) -> Any:
+            return split.examples, predictor.decode(split, among=targets)
+
+        alone = among_targets if targets else None
         forms: dict[Any, list[int]] = {}
         for place, row in enumerate(rows):
             forms.setdefault(form_of(row), []).append(place)

@@ -77,7 +77,7 @@ def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequen
         weights = np.where(counts, len(ids) / (len(labels) * np.maximum(counts, 1)), 1.0)
         return dict(zip(labels, weights.tolist(), strict=True))
     if by_name := all("=" in weight for weight in given):
-        pairs = [weight.rpartition("=")[::2] for weight in given]
+        pairs = [(name, weight) for name, _, weight in (each.rpartition("=") for each in given)]
     else:
         pairs = list(zip(labels, given, strict=False))
     named = {name.strip(): weight.strip() for name, weight in pairs}

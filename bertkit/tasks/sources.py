@@ -84,9 +84,9 @@ class Folder:
         path = self._find(folder, split, endings)
         if path is not None:
             header = columns or self.headers.get(split)
-            examples = read(path, columns=tuple(header)) if header else read(path)
-            renamed = {self.rename.get(name, name): values for name, values in examples.columns.items()}
-            label_names = {self.rename.get(name, name): names for name, names in examples.label_names.items()}
+            examples = read(path, columns=tuple(header) if header else None)
+            renamed = {self.rename.get(own, own): values for own, values in examples.columns.items()}
+            label_names = {self.rename.get(own, own): names for own, names in examples.label_names.items()}
             return replace(examples, columns=renamed, label_names=label_names)
         if (folder / "dataset_dict.json").is_file() or any(folder.rglob("*.parquet")):
             return read_hub(str(folder), name, split=split)

@@ -51,7 +51,8 @@ def refuse_classless(recipe: Recipe) -> None:
     if not recipe.has_classes or recipe.predicts_numbers:
         what = "label errors can be found only in classes, several labels per text, and tags"
         hint = "leave out --label-errors: check shows what else is wrong with these rows"
-        raise UsageError(f"{what}; this recipe is {recipe.family}{' with --regression' * recipe.has_classes}", hint=hint)
+        kind = f"{recipe.family} with --regression" if recipe.has_classes else recipe.family
+        raise UsageError(f"{what}; this recipe is {kind}", hint=hint)
 
 
 def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:

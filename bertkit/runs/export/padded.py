@@ -36,7 +36,8 @@ class Padded(nn.Module):
         elif isinstance(head, BertForTokenClassification):
             if "lstm" in head.parts:
                 raise ModelError("a BiLSTM head reads words, not tokens, and cannot be exported")
-            self.outputs += ["intent_logits"] * ("intent" in head.parts)
+            if "intent" in head.parts:
+                self.outputs.append("intent_logits")
         elif isinstance(head, LanguageModel) and head.config.is_decoder:
             raise ModelError("a causal language model fills no masks and cannot be exported")
 

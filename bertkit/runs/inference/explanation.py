@@ -41,9 +41,8 @@ def sum_by_word(
     max_length, truncate: as in encoding the texts. values: for each sequence, one per token, including special tokens.
     """
     encoded = [tokenizer.encode_with_offsets(texts) for texts in columns]
-    begins = np.cumsum(
-        [0, *(len(ids.values) for ids, _, _ in encoded[:-1])]
-    )  # the number of each column's first token, counted over all columns
+    # The number of each column's first token, counted over all columns.
+    begins = np.cumsum([0, *(len(ids.values) for ids, _, _ in encoded[:-1])])
     counted = [
         Ragged(begin + np.arange(len(ids.values)), ids.offsets) for begin, (ids, _, _) in zip(begins, encoded, strict=True)
     ]

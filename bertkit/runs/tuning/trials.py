@@ -134,9 +134,8 @@ class Trials(AbstractContextManager):
             longest = max((trial.user_attrs["seconds"] for trial in self.of("COMPLETE")), default=0.0)
             if begun >= count or (begun and time.monotonic() + longest > deadline):
                 return None
-            self.study.sampler = TPESampler(
-                seed=self.seed + begun, constant_liar=True
-            )  # the same after a restart; other processes are running
+            # The seed is the same after a restart; constant_liar, because other processes are running trials.
+            self.study.sampler = TPESampler(seed=self.seed + begun, constant_liar=True)
             if self.space.points is not None and not self.of("WAITING"):  # a process that was killed here may have left one
                 self.study.enqueue_trial(self.space.point(begun, self.seed))
             new = self.study.ask(self.distributions)

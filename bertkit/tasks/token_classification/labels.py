@@ -59,7 +59,8 @@ def _find_scheme(recipe: TokenClassification, examples: Examples) -> tuple[str |
         scheme = recipe.scheme or found
         converted = "" if scheme == found else f", converted to {scheme}"
         return scheme, Remarks((f"tag scheme of the training data: {found}{converted}",))
-    if asked := f"--scheme {recipe.scheme}" if recipe.scheme else "--constrained" * recipe.constrained:
+    if recipe.scheme or recipe.constrained:
+        asked = f"--scheme {recipe.scheme}" if recipe.scheme else "--constrained"
         tag = next(tag for tags in examples.columns["tags"] for tag in tags if detect_scheme([[tag]]) is None)
         raise UsageError(f"{asked} is for chunk tags such as B-PER; the data has {tag!r}")
     warning = warn_of_strays(examples)

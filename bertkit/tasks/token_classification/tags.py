@@ -67,8 +67,9 @@ def _may_follow(before: _Tag, after: _Tag, scheme: str) -> bool:
     """Whether one tag may follow another; O stands for the places before and after a sentence."""
     is_open, alike = before.prefix in "BI", before.kind == after.kind
     if scheme == "iobes":
-        continues = after.prefix in "IE"
-        return is_open and continues and alike if is_open or continues else True
+        if is_open != (after.prefix in "IE"):  # an open chunk must go on, and only an open one can
+            return False
+        return alike or not is_open
     if after.prefix in "ES":
         return False
     return after.prefix != ("I" if scheme == "iob2" else "B") or (is_open and alike)
