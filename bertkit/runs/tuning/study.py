@@ -11,20 +11,18 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.files import Kind, OutputFolder, read_json, write_json
-from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval
+from bertkit.metrics.bootstrap import RESAMPLES, Scorer
+from bertkit.metrics.split_gap import compare_splits, draws_of
 from bertkit.model.devices import Processes
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import open_pretrained
@@ -232,41 +230,9 @@ def _gap(recipe: Recipe, runs: Sequence[Path], rows: Mapping[str, Examples], pro
         data = {split: encode_split(task, split, each, pretrained.tokenizer, checked=True) for split, each in rows.items()}
         scored = TaskPredictor(Opened(pretrained, task, None), processes).evaluate(data)
         scorers.append([task.scorer(scored.predictions[split], scored.truth[split]) for split in rows])
-    return compare_splits(scorers, [len(scored.truth[split]) for split in rows])
-
-
-def compare_splits(scorers: Sequence[Sequence[Scorer]], counts: Sequence[int]) -> dict[str, Any]:
-    """For each score: its mean over runs on two splits, the difference, and its 95% interval by a bootstrap over rows and runs.
-
-    scorers: for each run, one per split. counts: of rows, by split.
-    """
-
-    def means(runs: Iterable[int], rows: Sequence[NDArray[np.int64]]) -> list[dict[str, float | None]]:
-        """The mean scores, by split."""
-        scored = [[score(of_split) for score, of_split in zip(scorers[run], rows, strict=True)] for run in runs]
-        return [{name: _mean([scores.get(name) for scores in of]) for name in of[0]} for of in zip(*scored, strict=True)]
-
-    whole = means(range(len(scorers)), [np.arange(count) for count in counts])
-    rng, drawn = np.random.default_rng(0), []
-    for _ in progress.with_bar(range(RESAMPLES), "resample", RESAMPLES):
-        runs = rng.integers(0, len(scorers), len(scorers))  # as many runs as in the means
-        drawn.append(means(runs, [rng.integers(0, count, count) for count in counts]))
-    found = {}
-    for name in whole[0]:
-        dev, held_out = (scores.get(name) for scores in whole)
-        differences = [difference(of_dev.get(name), of_held_out.get(name)) for of_dev, of_held_out in drawn]
-        found[name] = {
-            "dev": dev,
-            "held_out": held_out,
-            "difference": difference(dev, held_out),
-            "interval": interval(differences),
-        }
-    return found
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
+    counts = [len(scored.truth[split]) for split in rows]
+    draws = progress.with_bar(draws_of(len(scorers), counts), "resample", RESAMPLES)
+    return compare_splits(scorers, counts, draws)
 
 
 def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
