@@ -13,7 +13,8 @@ import pytest
 
 from bertkit.corpus.directory import CORPUS
 from bertkit.errors import MachineError, UsageError, UserError
-from bertkit.files import Kind, OutputFolder, lock, sweep, write_files
+from bertkit.files import sweep, write_files
+from bertkit.files.output_folder import Kind, OutputFolder, lock
 from bertkit.runs.directory import RUN
 from bertkit.runs.glue.submission import SUBMISSION
 from bertkit.runs.series import FOLDS, SEEDS

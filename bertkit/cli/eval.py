@@ -50,7 +50,8 @@ def evaluate(
     [bold]bertkit eval ./some-mnli-model --recipe mnli --data glue/MNLI[/]
     """
     from bertkit import progress
-    from bertkit.files import refuse_unwritable, write_files
+    from bertkit.files import write_files
+    from bertkit.files.output_folder import refuse_unwritable
     from bertkit.readers.content import extension, plain_name
     from bertkit.readers.formats import TAGGED, TEXTS, endings_of
     from bertkit.report import Report, Table, show

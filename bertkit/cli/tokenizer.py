@@ -54,7 +54,7 @@ def train(
     """
     from bertkit import progress
     from bertkit.corpus.texts import TextSources, report_left_out
-    from bertkit.files import OutputFolder
+    from bertkit.files.output_folder import OutputFolder
     from bertkit.text.tokenizer import TOKENIZER
     from bertkit.text.tokenizer_training import train_tokenizer
 
@@ -98,7 +98,7 @@ def extend(
     from bertkit import progress
     from bertkit.corpus.texts import TextSources, report_left_out
     from bertkit.errors import DataError, listed, plural
-    from bertkit.files import OutputFolder
+    from bertkit.files.output_folder import OutputFolder
     from bertkit.model.extension import EXTENDED, save_extended
     from bertkit.model.pretrained import open_pretrained
     from bertkit.report import Report, Table, show

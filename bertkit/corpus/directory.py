@@ -12,7 +12,8 @@ from typing import Any
 from bertkit import progress
 from bertkit.corpus.shard import CORPUS_FILES
 from bertkit.errors import DataError, UsageError, UserError, listed, plural
-from bertkit.files import LEFTOVER, Kind, OutputFolder, remove_folder, sweep, write_json
+from bertkit.files import LEFTOVER, remove_folder, sweep, write_json
+from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.manifest import MANIFEST, verify
 from bertkit.text.tokenizer import TOKENIZER
 

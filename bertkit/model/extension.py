@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from bertkit.errors import ModelError
-from bertkit.files import Kind, OutputFolder
+from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.manifest import verify
 from bertkit.model.directory import CONFIG_FILES, TIED, WEIGHT_FILES, read_state_dict, save_model, weight_files
 from bertkit.model.pretrained import Pretrained

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertkit.errors import UsageError, listed, plural
-from bertkit.files import Kind, OutputFolder
+from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.report import Finding, Report, Table, show
 from bertkit.reproduce.results import Cell, describe, write_page
 from bertkit.reproduce.runs import Main, Run, all_of, pull, runs_of_cell

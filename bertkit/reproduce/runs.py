@@ -20,7 +20,8 @@ from typing import Any
 
 from bertkit import progress
 from bertkit.errors import Stopped, UsageError, UserError
-from bertkit.files import UNFINISHED, Kind, lock, read_json, write_json
+from bertkit.files import UNFINISHED, read_json, write_json
+from bertkit.files.output_folder import Kind, lock
 from bertkit.reproduce.table import HERE, Column, PaperTable, Row, Step
 from bertkit.runs.directory import WRITTEN
 from bertkit.runs.run_file import read_run_file

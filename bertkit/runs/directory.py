@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from bertkit import progress
 from bertkit.corpus.directory import CORPUS
 from bertkit.errors import UsageError, plural
-from bertkit.files import Kind, OutputFolder, json_text, sweep, write_files
+from bertkit.files import json_text, sweep, write_files
+from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.manifest import MANIFEST, Manifest, finish, replace_files
 from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, refuse_differences

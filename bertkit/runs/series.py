@@ -16,7 +16,8 @@ from typing import Any
 
 from bertkit import progress
 from bertkit.errors import ModelError, UsageError
-from bertkit.files import MOVED_ASIDE, Kind, read_json
+from bertkit.files import MOVED_ASIDE, read_json
+from bertkit.files.output_folder import Kind
 from bertkit.metrics.classification import range_of
 from bertkit.tasks.recipe import Recipe
 

@@ -23,7 +23,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Growing, Ragged, offsets_of, ranges
-from bertkit.files import Kind, read_json, write_files
+from bertkit.files import read_json, write_files
+from bertkit.files.output_folder import Kind
 from bertkit.text.truncation import cut_texts
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json", "added_tokens.json")

@@ -19,7 +19,8 @@ from trained import before_step, read_json, weights
 
 import bertkit
 from bertkit.errors import ModelError, UsageError
-from bertkit.files import lock, relative
+from bertkit.files import relative
+from bertkit.files.output_folder import lock
 from bertkit.progress import format_interval
 from bertkit.runs.finetuning.series import describe_runs
 from bertkit.runs.reporting.compare import compare

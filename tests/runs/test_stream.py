@@ -27,7 +27,7 @@ import torch
 from remote_files import put
 
 from bertkit.errors import UsageError
-from bertkit.files import lock
+from bertkit.files.output_folder import lock
 from bertkit.readers import Examples
 from bertkit.runs.inference import destination, outputs, predict
 from bertkit.runs.inference.destination import Destination

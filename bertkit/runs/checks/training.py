@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import UsageError
-from bertkit.files import Kind, OutputFolder
+from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.model.devices import start_accelerator
 from bertkit.readers import Examples
 from bertkit.report import show

@@ -13,7 +13,8 @@ from typing import Any
 import bertkit
 from bertkit import manifest, progress
 from bertkit.errors import DataError, ModelError, UsageError
-from bertkit.files import UNFINISHED, Kind, OutputFolder, disk_errors, remove_folder
+from bertkit.files import UNFINISHED, disk_errors, remove_folder
+from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.model.config import BLOCK_KEY
 from bertkit.model.devices import OneProcess
 from bertkit.model.directory import files_beside_weights

@@ -13,7 +13,8 @@ from typing import Any
 from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import UsageError, listed, plural
-from bertkit.files import OutputFolder, write_json
+from bertkit.files import write_json
+from bertkit.files.output_folder import OutputFolder
 from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import open_pretrained

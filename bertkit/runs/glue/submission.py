@@ -14,7 +14,8 @@ from typing import Any
 from bertkit import progress
 from bertkit.config import TrainConfig, options_for
 from bertkit.errors import DataError, UsageError, plural
-from bertkit.files import MOVED_ASIDE, Kind, OutputFolder, write_files
+from bertkit.files import MOVED_ASIDE, write_files
+from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.readers import Examples
 from bertkit.report import Report, Table, show
 from bertkit.runs.glue.benchmark import AX, DIAGNOSTIC, TASKS, GlueTask

@@ -15,7 +15,8 @@ from typing import Any
 
 from bertkit import progress
 from bertkit.errors import DataError, MachineError, UsageError, listed
-from bertkit.files import disk_errors, flush, json_text, lock, refuse_locked, refuse_unwritable, write_files
+from bertkit.files import disk_errors, flush, json_text, write_files
+from bertkit.files.output_folder import lock, refuse_locked, refuse_unwritable
 from bertkit.readers.content import nearest_files, plain_name, source_name
 from bertkit.readers.remote import is_url, look_up, path_of
 from bertkit.runs.inference.outputs import START_OVER, TEXT, OutputFormat, Progress, is_text, suffix_of, unfinished

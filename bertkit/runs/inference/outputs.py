@@ -14,7 +14,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bertkit import progress
 from bertkit.errors import UsageError, listed, plural
-from bertkit.files import disk_errors, flush, lock, write_json
+from bertkit.files import disk_errors, flush, write_json
+from bertkit.files.output_folder import lock
 from bertkit.readers import Examples
 from bertkit.readers.faults import Faults
 from bertkit.runs.inference.annotation import FORMATS

@@ -20,7 +20,8 @@ from typing import Any
 from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError, listed, plural
-from bertkit.files import Kind, OutputFolder, read_json, write_json
+from bertkit.files import read_json, write_json
+from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer
 from bertkit.metrics.split_gap import compare_splits, draws_of
 from bertkit.model.devices import Processes
