@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from bertkit.errors import DataError, UsageError, listed, plural
-from bertkit.readers.arrow import arrow_errors
 from bertkit.readers.content import (
     MAX_FILE_SIZE,
     Content,
@@ -33,12 +32,13 @@ from bertkit.readers.content import (
     split_lines,
     too_large,
 )
-from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.faults import Faults
 from bertkit.readers.formats import DELIMITED, JSON
 from bertkit.readers.hub import stream_hub
-from bertkit.readers.jsonl import is_one_object, objects_of
 from bertkit.readers.markup import ARTICLE, articles, lines_of_page
+from bertkit.readers.parsers.arrow import arrow_errors
+from bertkit.readers.parsers.delimited import parse_delimited
+from bertkit.readers.parsers.jsonl import is_one_object, objects_of
 from bertkit.readers.remote import is_url, look_up
 from bertkit.readers.zstd import INSTALL
 

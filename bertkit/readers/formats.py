@@ -1,7 +1,7 @@
 """The formats of data files: a table of them, and how a file's format is recognized, by its name or else its content.
 
 A task family declares its formats as a tuple of rows, in the order in which a file's content is compared with them. A new
-format is a file with its `parse`, and a row here.
+format is a module of `parsers/` with its `parse`, and a row here.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples, Remarks, join_blocks
-from bertkit.readers.arrow import looks_like_arrow, parse_arrow
-from bertkit.readers.c3 import looks_like_c3, parse_c3
-from bertkit.readers.conll import looks_like_conll, parse_conll
 from bertkit.readers.content import Content, open_content, plain_name
-from bertkit.readers.delimited import parse_delimited, sniff_separator
-from bertkit.readers.doccano import looks_like_doccano, parse_doccano
-from bertkit.readers.fasttext import looks_like_fasttext, parse_fasttext
 from bertkit.readers.faults import Faults
-from bertkit.readers.jsonl import parse_jsonl
-from bertkit.readers.label_studio import looks_like_label_studio, parse_label_studio
-from bertkit.readers.parallel import is_parallel, parse_parallel
-from bertkit.readers.prodigy import looks_like_prodigy, parse_prodigy
-from bertkit.readers.squad import looks_like_squad, parse_squad
-from bertkit.readers.xlsx import looks_like_xlsx, parse_xlsx
+from bertkit.readers.parsers.arrow import looks_like_arrow, parse_arrow
+from bertkit.readers.parsers.c3 import looks_like_c3, parse_c3
+from bertkit.readers.parsers.conll import looks_like_conll, parse_conll
+from bertkit.readers.parsers.delimited import parse_delimited, sniff_separator
+from bertkit.readers.parsers.doccano import looks_like_doccano, parse_doccano
+from bertkit.readers.parsers.fasttext import looks_like_fasttext, parse_fasttext
+from bertkit.readers.parsers.jsonl import parse_jsonl
+from bertkit.readers.parsers.label_studio import looks_like_label_studio, parse_label_studio
+from bertkit.readers.parsers.parallel import is_parallel, parse_parallel
+from bertkit.readers.parsers.prodigy import looks_like_prodigy, parse_prodigy
+from bertkit.readers.parsers.squad import looks_like_squad, parse_squad
+from bertkit.readers.parsers.xlsx import looks_like_xlsx, parse_xlsx
 
 SPLITS = ("train", "validation", "test")  # each may have a file of its own
 ANY_WORDS = "*"  # among the endings of a folder's files

@@ -13,9 +13,9 @@ from typing import Any
 from bertkit.errors import DataError, MachineError, UserError, listed
 from bertkit.files import in_background
 from bertkit.readers import Examples
-from bertkit.readers.arrow import as_examples
 from bertkit.readers.content import nearest_files
 from bertkit.readers.formats import find_split_file, read_file
+from bertkit.readers.parsers.arrow import as_examples
 
 _TIMEOUT = 2.0  # seconds to wait for the hub's first answer
 _LOCAL_HINT = "give a folder that holds the data set: --data DIR"

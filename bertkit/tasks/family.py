@@ -26,7 +26,7 @@ from bertkit.readers.formats import (
     read_blocks,
     recognize,
 )
-from bertkit.readers.parallel import is_parallel
+from bertkit.readers.parsers.parallel import is_parallel
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
 from bertkit.tasks.multiple_choice.recipe import guess_choices
 from bertkit.tasks.recipe import Recipe

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
-from bertkit.readers.conll import CONLLU_LINES, looks_like_conll, parse_conll
 from bertkit.readers.formats import PARALLEL, read_file
+from bertkit.readers.parsers.conll import CONLLU_LINES, looks_like_conll, parse_conll
 
 conll = partial(parsed, parse_conll)
 

@@ -24,8 +24,7 @@ from file_contents import refused, write
 
 from bertkit import readers
 from bertkit.errors import DataError, MachineError, UsageError
-from bertkit.readers import content, delimited, join_blocks
-from bertkit.readers.conll import CONLLU_LINES
+from bertkit.readers import content, join_blocks
 from bertkit.readers.formats import (
     C3,
     CHOICES,
@@ -44,6 +43,8 @@ from bertkit.readers.formats import (
     read_file,
     recognize,
 )
+from bertkit.readers.parsers import delimited
+from bertkit.readers.parsers.conll import CONLLU_LINES
 
 CONLL_TEXT = "EU NNP B-ORG\nrejects VBZ O\n\nBerlin NNP B-LOC\n"
 TOKENS, TAGS = [["EU", "rejects"], ["Berlin"]], [["B-ORG", "O"], ["B-LOC"]]

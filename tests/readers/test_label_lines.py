@@ -70,6 +70,6 @@ def test_text_that_begins_with_other_words_is_plain(tmp_path: Path) -> None:
 def test_an_empty_fasttext_file_is_refused(tmp_path: Path) -> None:
     from file_contents import content_of
 
-    from bertkit.readers.fasttext import parse_fasttext
+    from bertkit.readers.parsers.fasttext import parse_fasttext
 
     assert refused(lambda: [*parse_fasttext(content_of("\n \n"))]).what == "the file is empty"

@@ -19,10 +19,10 @@ from bertkit.errors import UsageError, UserError
 from bertkit.readers import Examples, content, is_blank
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.content import BLOCK, extension, plain_name
-from bertkit.readers.delimited import parse_delimited
 from bertkit.readers.formats import parse_lines, read_file
-from bertkit.readers.jsonl import parse_jsonl
-from bertkit.readers.prodigy import parse_prodigy
+from bertkit.readers.parsers.delimited import parse_delimited
+from bertkit.readers.parsers.jsonl import parse_jsonl
+from bertkit.readers.parsers.prodigy import parse_prodigy
 
 table, jsonl = partial(parsed, parse_delimited), partial(parsed, parse_jsonl)
 # What other tools take for a missing value, a line end or a quote.

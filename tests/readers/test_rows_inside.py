@@ -11,7 +11,7 @@ from file_contents import parsed, refused, write
 
 from bertkit.errors import UsageError
 from bertkit.readers.formats import read_file
-from bertkit.readers.jsonl import parse_jsonl
+from bertkit.readers.parsers.jsonl import parse_jsonl
 
 ROWS = [{"text": "a", "label": "x"}, {"text": "b\n", "label": "y"}]
 COLUMNS = {"text": ["a", "b\n"], "label": ["x", "y"]}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bertkit.errors import UserError
 from bertkit.readers import Remarks
 from bertkit.readers.formats import SQUAD, read_file
-from bertkit.readers.squad import looks_like_squad, parse_squad
+from bertkit.readers.parsers.squad import looks_like_squad, parse_squad
 
 CONTEXT = "Normandy lies in France, \u2028and \U0001f600 so does Paris."
 FILE: dict[str, Any] = {

@@ -134,7 +134,7 @@ def test_memory_does_not_grow_with_the_rows(
     ending: str, model: Path, tagger: Path, run_bertkit, rows_at_once, tmp_path: Path, monkeypatch
 ) -> None:
     rows_at_once(32)
-    monkeypatch.setattr("bertkit.readers.arrow.ROWS", 32)
+    monkeypatch.setattr("bertkit.readers.parsers.arrow.ROWS", 32)
     monkeypatch.setattr("bertkit.readers.content.BLOCK", 2**12)
     target, repeats, most = (tagger, 10, 1500) if ending == ".conll" else (model, 400, 600)
 

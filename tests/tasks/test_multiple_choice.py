@@ -24,8 +24,8 @@ from bertkit.metrics.classification import accuracy
 from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
-from bertkit.readers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.formats import read_file
+from bertkit.readers.parsers.c3 import looks_like_c3, parse_c3
 from bertkit.tasks import MultipleChoice, MultipleChoiceTask
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.multiple_choice.recipe import guess_choices

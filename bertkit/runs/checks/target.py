@@ -10,7 +10,7 @@ from typing import Any
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.content import nearest_files
-from bertkit.readers.parallel import is_parallel
+from bertkit.readers.parsers.parallel import is_parallel
 from bertkit.readers.remote import is_url
 from bertkit.runs.run_file import read_recipe, read_run_file, refuse_folder_of_runs
 from bertkit.tasks import TextClassification

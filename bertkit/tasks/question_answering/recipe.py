@@ -12,8 +12,8 @@ from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.readers.columns import require_column
 from bertkit.readers.content import Content
-from bertkit.readers.delimited import sniff_separator
 from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, read_blocks
+from bertkit.readers.parsers.delimited import sniff_separator
 from bertkit.tasks.question_answering.places import LOST, find_answers
 from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids, repeated_ids
 from bertkit.tasks.recipe import Columns, Recipe

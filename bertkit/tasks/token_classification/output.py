@@ -11,7 +11,7 @@ from rich.text import Text
 from bertkit.errors import DataError, UsageError
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.readers.conll import COLUMNS, CONLLU_LINES
+from bertkit.readers.parsers.conll import COLUMNS, CONLLU_LINES
 from bertkit.report import Piece
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Prediction

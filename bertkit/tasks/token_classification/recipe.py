@@ -12,8 +12,8 @@ from bertkit.errors import DataError, UsageError
 from bertkit.metrics.classification import OF_TAGS, refuse_others
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
-from bertkit.readers.conll import CONLLU_LINES
 from bertkit.readers.formats import TAGGED, Format, read_blocks
+from bertkit.readers.parsers.conll import CONLLU_LINES
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.layers import LayersRecipe
 from bertkit.tasks.recipe import Columns, Recipe

@@ -16,7 +16,7 @@ from typing import Any
 from bertkit.errors import DataError, UsageError, plural
 from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import guess_column, require_column
-from bertkit.readers.conll import COLUMNS, CONLLU_LINES, is_column_of_conll
+from bertkit.readers.parsers.conll import COLUMNS, CONLLU_LINES, is_column_of_conll
 from bertkit.tasks.labels import class_name
 from bertkit.tasks.token_classification.tags import tags_of
 from bertkit.tasks.token_classification.whole_words import WHOLE

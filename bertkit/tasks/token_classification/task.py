@@ -19,7 +19,7 @@ from bertkit.metrics.classification import measured
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.conll import COLUMNS
+from bertkit.readers.parsers.conll import COLUMNS
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen, most_frequent
 from bertkit.tasks.class_loss import ClassLossTask, class_weights

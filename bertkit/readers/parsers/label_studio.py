@@ -15,7 +15,7 @@ from typing import Any
 from bertkit.errors import DataError, plural
 from bertkit.readers import Examples, Remarks, columns_of
 from bertkit.readers.content import Content
-from bertkit.readers.jsonl import parse_jsonl
+from bertkit.readers.parsers.jsonl import parse_jsonl
 from bertkit.readers.utf16 import from_utf16
 
 _OF_THE_TASK = {"id", "data", "predictions", "meta"}  # of one that nobody has annotated

@@ -16,7 +16,7 @@ from typing import Any
 from bertkit.errors import DataError
 from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.content import Content
-from bertkit.readers.jsonl import parse_jsonl
+from bertkit.readers.parsers.jsonl import parse_jsonl
 from bertkit.readers.utf16 import from_utf16
 
 _SPANS = ("label", "labels", "entities")  # columns

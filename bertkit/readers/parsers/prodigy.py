@@ -12,7 +12,7 @@ from dataclasses import replace
 from bertkit.errors import DataError, plural
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import Content
-from bertkit.readers.jsonl import parse_jsonl
+from bertkit.readers.parsers.jsonl import parse_jsonl
 
 _ANSWERS = ("accept", "reject", "ignore")
 _NAMES = {"spans": "entities", "accept": "label"}  # Prodigy's columns by ours

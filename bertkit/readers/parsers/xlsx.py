@@ -17,7 +17,7 @@ from zipfile import ZipFile
 from bertkit.errors import DataError, MachineError
 from bertkit.readers import Examples, Remarks, batched
 from bertkit.readers.content import Content, too_large
-from bertkit.readers.delimited import Rows, parse_table, without_empty_rows
+from bertkit.readers.parsers.delimited import Rows, parse_table, without_empty_rows
 
 _ZIP = b"PK\x03\x04"
 
