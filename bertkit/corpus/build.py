@@ -30,9 +30,10 @@ from bertkit.errors import DataError, UsageError, plural
 from bertkit.features import offsets_of, ranges
 from bertkit.files import MOVED_ASIDE, remove_folder, sha256_of, write_json
 from bertkit.manifest import verify, write_folder
-from bertkit.readers.documents import Document, Source
+from bertkit.readers.documents import Document
 from bertkit.readers.faults import Faults
 from bertkit.readers.remote import path_of
+from bertkit.readers.text_sources import Source
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.text.words import load_jieba
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from bertkit import progress
 from bertkit.errors import UsageError, listed, plural
-from bertkit.readers.documents import Document, Documents, Source, look_for
+from bertkit.readers.documents import Document, Documents
 from bertkit.readers.faults import POLICIES, Faults
+from bertkit.readers.text_sources import Source, look_for
 
 _MILLION = 10**6
 

@@ -1,33 +1,25 @@
-"""Running text as a stream of documents: plain text, tables, JSON, Parquet, pages; from paths, URLs, standard input, the hub.
+"""Running text as a stream of documents: plain text, tables, JSON, Parquet, pages; from a source of text_sources.py.
 
 Memory holds at most the first megabyte of a file, a block and one document, whatever the input's size.
 """
 
 from __future__ import annotations
 
-import glob
 import io
-import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from fnmatch import fnmatch
-from importlib.util import find_spec
 from itertools import chain, islice
-from pathlib import Path, PurePath
 from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.errors import DataError, plural
 from bertkit.readers.content import (
     MAX_FILE_SIZE,
     Content,
     extension,
-    nearest_files,
     open_content,
-    plain_name,
     source_name,
     split_lines,
     too_large,
@@ -38,18 +30,11 @@ from bertkit.readers.hub import stream_hub
 from bertkit.readers.markup import ARTICLE, articles, lines_of_page
 from bertkit.readers.parsers.arrow import arrow_errors
 from bertkit.readers.parsers.delimited import parse_delimited
-from bertkit.readers.parsers.jsonl import is_one_object, objects_of
-from bertkit.readers.remote import is_url, look_up
-from bertkit.readers.zstd import INSTALL
+from bertkit.readers.parsers.jsonl import objects_of
+from bertkit.readers.text_sources import HUB, MARKDOWN, PAGES, PARQUET, ZIP, Source, is_read_in_archives
 
-HUB = "hub:"
 LAYOUTS = ("auto", "blank-lines", "lines")
 
-_PLAIN = (".txt", ".text")
-_PARQUET = (".parquet",)
-_MARKDOWN, _PAGES = (".md", ".markdown"), (".html", ".htm", ".xhtml")
-_ZIP = (".zip",)
-READ = (*_PLAIN, *JSON.endings, *DELIMITED.endings, *_PARQUET, *_MARKDOWN, *_PAGES, *_ZIP)  # endings
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _HEAD = 16  # blocks that decide the layout: a megabyte
 
@@ -59,155 +44,6 @@ class Document(NamedTuple):
 
     lines: list[str]
     where: str
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file by its path or URL, the standard input ("-") or a data set of the hub ("hub:owner/name:configuration").
-
-    size: bytes on disk; 0 if unknown. version: distinguishes a file from an earlier one of the same name, such as its mtime.
-    """
-
-    name: str
-    size: int = 0
-    version: int | str | None = None
-
-
-@dataclass
-class Found:
-    """The sources that names of text stand for. skipped: files in folders and archives that are not read, by reason."""
-
-    sources: dict[str, Source] = field(default_factory=dict)
-    skipped: dict[str, list[str]] = field(default_factory=dict)
-
-
-def look_for(
-    names: Sequence[str], *, include: Sequence[str] = (), text_column: str = "text", encoding: str | None = None
-) -> Found:
-    """The sources that a command's arguments name: files, folders of text files, globs, URLs of these, "-" and data sets of the
-    hub.
-
-    In a folder, and in folders that it links to, these are the files with an ending in READ, compressed or not, files without
-    an ending such as WikiExtractor's, and files whose names match a pattern in `include`, in the order of their paths. A source
-    named twice is read once. text_column: a column that tables must have. encoding: as in Documents. Raises DataError for a
-    name without files.
-    """
-    found = Found()
-    for name in names:
-        if name == "-" or name.startswith(HUB):
-            found.sources[name] = Source(name)
-            continue
-        there, is_folder = _named(name)
-        files = []
-        skipped: dict[str, list[str]] = {}
-        for file in there:
-            if is_folder and (why := _why_skipped(file, Path(name).expanduser(), include, text_column, encoding)):
-                skipped.setdefault(why, []).append(file.name)
-            else:
-                files.append(file)
-        if not files and is_folder:
-            hint = listed([f"{names[0]} is {why}" for why, names in skipped.items()], 3, "; ") or None
-            raise DataError("the folder holds no text files", where=name, hint=hint)
-        if not files:
-            raise DataError("no file matches", where=name)
-        if left_out := [name for file in files if extension(file.name) in _ZIP for name in _left_out(file.name)]:
-            skipped["hidden, or of a kind that is not read in archives"] = left_out
-        for why, left_out in skipped.items():
-            found.skipped.setdefault(why, []).extend(left_out)
-        found.sources |= {file.name: file for file in files}
-    return found
-
-
-def _named(name: str) -> tuple[list[Source], bool]:
-    """The files that a path or URL names, none if nothing matches a pattern; and whether it names a folder."""
-    if is_url(name):
-        listing = look_up(name)
-        return [Source(*file) for file in listing.files], listing.is_folder
-    path = Path(name).expanduser()
-    if path.is_dir():
-        paths = _files_in(path)
-    elif path.is_file():
-        paths = [path]
-    elif glob.has_magic(name):
-        paths = [file for file in map(Path, sorted(glob.glob(str(path), recursive=True))) if file.is_file()]
-    else:
-        raise DataError("no such file", where=name, hint=nearest_files(path))
-    return [*map(_on_disk, paths)], path.is_dir()
-
-
-def _on_disk(path: Path) -> Source:
-    """A local file; a broken link has no version."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return Source(str(path))
-    return Source(str(path), stat.st_size, stat.st_mtime_ns)
-
-
-def _files_in(folder: Path) -> list[Path]:
-    """The files in a folder and its subfolders, including linked ones, each folder once; in the order of their paths."""
-    found, seen = [], set()
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        if (real := os.path.realpath(parent)) in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        folders.sort(key=lambda name: (os.path.islink(os.path.join(parent, name)), name))
-        found += [Path(parent, name) for name in files]
-    return sorted(found)
-
-
-def _is_hidden(path: PurePath) -> bool:
-    """Whether a file, given by its path below a folder or in an archive, is hidden or added to archives by macOS."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
-
-
-def _is_read_in_archives(name: str) -> bool:
-    return extension(name) in {*READ, ""} - {*_PARQUET, *_ZIP} and not _is_hidden(PurePath(name))
-
-
-def _left_out(path: str) -> list[str]:
-    """The files in a ZIP archive that are not read; none for a damaged archive, which is reported when it is read."""
-    try:
-        with open_content(path) as content, ZipFile(content.file()) as archive:
-            members = [member.filename for member in archive.infolist() if not member.is_dir()]
-            return [f"{path}/{name}" for name in members if not _is_read_in_archives(name)]
-    except (BadZipFile, OSError, DataError):
-        return []
-
-
-def _why_skipped(source: Source, folder: Path, include: Sequence[str], text_column: str, encoding: str | None) -> str | None:
-    """Why a file in a folder is not read; None if it is."""
-    file = Path(source.name)
-    ending = extension(file.name)
-    if _is_hidden(file.relative_to(folder)):
-        return "hidden"
-    if source.version is None:
-        return "a broken link"
-    if file.suffix.lower() == ".zst" and find_spec("zstandard") is None:
-        return f"compressed with zstd, which needs a package: {INSTALL}"
-    if any(fnmatch(name, pattern) for pattern in include for name in (file.name, plain_name(file.name))):
-        return None
-    try:
-        if not ending:
-            with open_content(source.name, encoding=encoding) as content:
-                known = ARTICLE.match(content.beginning) or JSON.looks_like(content)
-            return None if known else "without a file extension: --include '*' reads them as text"
-        if ending in JSON.endings:
-            with open_content(source.name, encoding=encoding) as content:
-                return "a JSON object, not rows" if is_one_object(content) else None
-        if ending in DELIMITED.endings:
-            with open_content(source.name, encoding=encoding) as content:
-                if (rows := next(parse_delimited(content, keep_broken=True), None)) and text_column not in rows.columns:
-                    return f"a table without a column {text_column}: --text-column names it"
-    except DataError:  # reported when the file is read
-        return None
-    except UsageError:  # the encoding does not fit this file, which may be one to skip
-        why = None if encoding is None else _why_skipped(source, folder, include, text_column, None)
-        if why is None:
-            raise
-        return why
-    return None if ending in READ else f"not a known text format: --include '*{ending}' reads them as text"
 
 
 class Documents:
@@ -260,9 +96,9 @@ class Documents:
         name, ending = self.source.name, extension(self.source.name)
         if name.startswith(HUB):
             yield from self._of_rows(enumerate(stream_hub(name.removeprefix(HUB))), name)
-        elif ending in _PARQUET:
+        elif ending in PARQUET:
             yield from self._of_rows(self._parquet_rows(), name)
-        elif ending in _ZIP:
+        elif ending in ZIP:
             yield from self._of_archive()
         else:
             how: dict[str, Any] = {"encoding": self.encoding, "max_file_size": self.max_file_size, "faults": self.faults}
@@ -277,7 +113,7 @@ class Documents:
             if sum(member.file_size for member in archive.infolist()) > limit * 10**9:  # of each, no more is unpacked
                 raise too_large("the archive", name, limit)
             for member in archive.infolist():
-                if not member.is_dir() and _is_read_in_archives(member.filename):
+                if not member.is_dir() and is_read_in_archives(member.filename):
                     yield from self._until_fault(self._of_member(archive, member, limit))
 
     def _of_member(self, archive: ZipFile, member: ZipInfo, limit: float) -> Iterator[Document]:
@@ -297,9 +133,9 @@ class Documents:
         elif ARTICLE.match(content.beginning):
             for number, lines in articles(self._lines(content)):
                 yield Document(lines, f"{source}:{number}")
-        elif ending in (*_PAGES, *_MARKDOWN):
+        elif ending in (*PAGES, *MARKDOWN):
             text = "\n".join(line for _, lines in self._lines(content) for line in lines)
-            if lines := lines_of_page(text) if ending in _PAGES else _lines_of(text):
+            if lines := lines_of_page(text) if ending in PAGES else _lines_of(text):
                 yield Document(lines, f"{source}:1")
             else:
                 self.faults.without_text += 1

@@ -22,7 +22,8 @@ def measure_corpus(data: str | None, rounds: int) -> dict[str, Any]:
     """Tokens/s of building a corpus and reading 2 or 5 epochs of it, on one core; medians beside google-research's script."""
     from bertkit.errors import UsageError
     from bertkit.model.directory import resolve
-    from bertkit.readers.documents import Documents, look_for
+    from bertkit.readers.documents import Documents
+    from bertkit.readers.text_sources import look_for
 
     if data is None:
         raise UsageError("the text of pre-training is not on the hub", hint="--data DIR with text-en")

@@ -165,7 +165,8 @@ def _write_documents(workload: Workload, data: str | None, path: Path) -> int:
     from bertkit.corpus.sentences import split_sentences
     from bertkit.errors import UsageError
     from bertkit.model.directory import resolve
-    from bertkit.readers.documents import Documents, look_for
+    from bertkit.readers.documents import Documents
+    from bertkit.readers.text_sources import look_for
 
     if data is None:
         raise UsageError("the text of pre-training is not on the hub", hint=f"--data DIR with {workload.folder}")

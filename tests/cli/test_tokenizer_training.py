@@ -9,7 +9,8 @@ import string
 import pytest
 
 from bertkit.errors import DataError, UsageError
-from bertkit.readers.documents import Documents, look_for
+from bertkit.readers.documents import Documents
+from bertkit.readers.text_sources import look_for
 from bertkit.text import tokenizer_training
 from bertkit.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertkit.text.tokenizer_training import train_tokenizer

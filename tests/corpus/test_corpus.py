@@ -30,8 +30,9 @@ from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard, Shards
 from bertkit.corpus.splits import Decision
 from bertkit.errors import DataError, UsageError
-from bertkit.readers.documents import Documents, look_for
+from bertkit.readers.documents import Documents
 from bertkit.readers.remote import is_url
+from bertkit.readers.text_sources import look_for
 from bertkit.text.tokenizer import Tokenizer
 
 WORDS = "the good bad movie city river bank early late printing unable plays one two three".split()

@@ -14,7 +14,8 @@ from bertkit.corpus.preview import draw_sequences
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.words import tokens_and_words
 from bertkit.errors import MachineError
-from bertkit.readers.documents import Documents, look_for
+from bertkit.readers.documents import Documents
+from bertkit.readers.text_sources import look_for
 from bertkit.text.tokenizer import Tokenizer
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.corpus.sentences import split_sentences
-from bertkit.readers.documents import Documents, look_for
+from bertkit.readers.documents import Documents
+from bertkit.readers.text_sources import look_for
 
 
 @pytest.mark.parametrize(

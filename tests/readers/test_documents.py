@@ -21,10 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import DataError, MachineError, UsageError
-from bertkit.readers import content
+from bertkit.readers import content, text_sources
 from bertkit.readers import documents as module
-from bertkit.readers.documents import Document, Documents, Source, look_for
+from bertkit.readers.documents import Document, Documents
 from bertkit.readers.faults import Faults
+from bertkit.readers.text_sources import Source, look_for
 
 TEXT = "One.\nTwo.\n\n\n Three. \r\n\nFour.\nFive."
 EXPECTED = [["One.", "Two."], ["Three."], ["Four.", "Five."]]
@@ -348,7 +349,7 @@ def test_zstd_is_read_where_its_package_is_installed_and_else_said_to_be_skipped
     frame = b"\x28\xb5\x2f\xfd" + zlib.compress(TEXT.encode() * 5000)
     path = write(tmp_path / "a.txt.zst", frame + frame)
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(text_sources, "find_spec", lambda name: None)
     ((why, names),) = look_for([str(write(tmp_path / "b.txt", "x").parent)]).skipped.items()
     assert ("pip install zstandard" in why, names) == (True, [str(path)])
     error = refused(read, path, kind=MachineError)
@@ -356,7 +357,7 @@ def test_zstd_is_read_where_its_package_is_installed_and_else_said_to_be_skipped
 
     installed = SimpleNamespace(ZstdDecompressor=lambda: SimpleNamespace(decompressobj=Frame), ZstdError=ArithmeticError)
     monkeypatch.setitem(sys.modules, "zstandard", installed)
-    monkeypatch.setattr(module, "find_spec", lambda name: object())
+    monkeypatch.setattr(text_sources, "find_spec", lambda name: object())
     assert lines_of(path) == lines_of(write(tmp_path / "c.txt", TEXT * 10_000))
     assert look_for([str(tmp_path)]).skipped == {}
     for data in (frame[:-9], frame[:20] + b"no such format" * 99):

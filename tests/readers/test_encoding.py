@@ -12,9 +12,10 @@ from file_contents import content_of, refused, write
 
 from bertkit.errors import UsageError
 from bertkit.readers.content import BLOCK
-from bertkit.readers.documents import Documents, Source, look_for
+from bertkit.readers.documents import Documents
 from bertkit.readers.faults import Faults
 from bertkit.readers.formats import C3, SQUAD, TAGGED, TEXTS, Format, read_file
+from bertkit.readers.text_sources import Source, look_for
 
 LATIN = ["latin-1", "windows-1252", "utf-16", "utf-16-le", "utf-32", "utf-8", "utf-8-sig", "gb18030"]
 

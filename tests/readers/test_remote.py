@@ -21,9 +21,10 @@ from remote_files import Store, put, web
 
 from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.readers.content import extension
-from bertkit.readers.documents import Documents, Source, look_for
+from bertkit.readers.documents import Documents
 from bertkit.readers.formats import read_blocks, read_file
 from bertkit.readers.remote import is_url, look_up, open_url, path_of
+from bertkit.readers.text_sources import Source, look_for
 
 pytestmark = pytest.mark.usefixtures("empty_stores")
 
