@@ -84,9 +84,9 @@ def build(
     """
     from bertkit import progress
     from bertkit.corpus.build import CorpusConfig, build_corpus
+    from bertkit.corpus.texts import TextOptions
     from bertkit.model.directory import resolve
     from bertkit.readers.documents import LAYOUTS
-    from bertkit.readers.faults import POLICIES
     from bertkit.readers.splitting import parse_fraction
     from bertkit.text.words import CUTS
 
@@ -94,19 +94,17 @@ def build(
         ("--sentences", sentences, ("split", "lines")),
         ("--layout", layout, LAYOUTS),
         ("--words", words, CUTS),
-        ("--on-error", on_error, POLICIES),
     )
     for flag, value, known in choices:
         if value not in known:
             raise UsageError(f"{flag} is {value!r}; expected {' or '.join(known)}")
+    options = TextOptions(include or (), encoding, on_error, max_file_size)
     held_out = parse_fraction(validation) if validation is not None else 0.0
     if held_out is None:
         raise UsageError(f"--validation is {validation!r}; expected a share of the documents, such as 1%")
     config = CorpusConfig(sentences, layout, text_column, min_tokens, held_out, words)
     processes = num_processes or os.cpu_count() or 1
-    how: dict[str, Any] = {"num_processes": processes, "overwrite": overwrite}
-    how |= {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
-    meta = build_corpus(text, resolve(tokenizer), output_dir, config, **how)
+    meta = build_corpus(text, resolve(tokenizer), output_dir, config, options, num_processes=processes, overwrite=overwrite)
     _show_counts(meta, output_dir)
     if held_out and not meta["validation"]["documents"]:
         progress.warn(f"--validation {validation} holds out none of {plural(meta['train']['documents'], 'document')}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -53,13 +53,13 @@ def train(
     [bold]bertkit tokenizer train 'news/*.jsonl.gz' --text-column body --cased --output-dir tokenizers/news[/]
     """
     from bertkit import progress
-    from bertkit.corpus.texts import TextSources, report_left_out
+    from bertkit.corpus.texts import TextOptions, TextSources, report_left_out
     from bertkit.files.output_folder import OutputFolder
     from bertkit.text.tokenizer import TOKENIZER
     from bertkit.text.tokenizer_training import train_tokenizer
 
-    how: dict[str, Any] = {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
-    texts = TextSources(text, text_column=text_column, **how)
+    options = TextOptions(include or (), encoding, on_error, max_file_size)
+    texts = TextSources(text, options, text_column=text_column)
     reads = [path_of(source.name) for source in texts.sources]
     output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=reads)
     trained = train_tokenizer(texts, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency)
@@ -96,7 +96,7 @@ def extend(
     [bold]bertkit pretrain corpora/mine --model models/extended --max-steps 10000 --output-dir runs/mine[/]
     """
     from bertkit import progress
-    from bertkit.corpus.texts import TextSources, report_left_out
+    from bertkit.corpus.texts import TextOptions, TextSources, report_left_out
     from bertkit.errors import DataError, listed, plural
     from bertkit.files.output_folder import OutputFolder
     from bertkit.model.extension import EXTENDED, save_extended
@@ -104,8 +104,8 @@ def extend(
     from bertkit.report import Report, Table, show
     from bertkit.text.tokenizer_extension import Fit, count_words, extended, words_to_add
 
-    how: dict[str, Any] = {"include": include or (), "encoding": encoding, "on_error": on_error, "max_file_size": max_file_size}
-    texts = TextSources(text, text_column=text_column, **how)
+    options = TextOptions(include or (), encoding, on_error, max_file_size)
+    texts = TextSources(text, options, text_column=text_column)
     pretrained = open_pretrained(model)
     reads = [pretrained.folder, *(path_of(source.name) for source in texts.sources)]
     output = OutputFolder.prepare(output_dir, EXTENDED, overwrite=overwrite, reads=reads)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import chain
@@ -23,7 +23,7 @@ from bertkit.corpus.directory import FORMAT, META, SPLITS, check_same_tokenizer,
 from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import CORPUS_FILES, Shard
 from bertkit.corpus.splits import Decision, decide, write_splits
-from bertkit.corpus.texts import read_sources, report_left_out, sources_of
+from bertkit.corpus.texts import TextOptions, read_sources, report_left_out, sources_of
 from bertkit.corpus.words import tokens_and_words
 from bertkit.corpus.workers import worker_processes
 from bertkit.errors import DataError, UsageError, plural
@@ -63,23 +63,18 @@ def build_corpus(
     tokenizer: Path,
     output_dir: Path,
     config: CorpusConfig,
+    options: TextOptions = TextOptions(),
     *,
     num_processes: int = 1,
     overwrite: bool = False,
-    include: Sequence[str] = (),
-    encoding: str | None = None,
-    on_error: str = "fail",
-    max_file_size: float | None = None,
 ) -> dict[str, Any]:
     """Build a corpus from files, folders and globs of text; returns the content of meta.json.
 
-    include: patterns for more files in folders. encoding: of text that is not UTF-8. on_error: what to do with unreadable text,
-    one of `faults.POLICIES`. max_file_size: gigabytes that a compressed file may unpack to. An unfinished corpus is resumed.
-    Raises UsageError for a folder with other content, DataError for bad text.
+    An unfinished corpus is resumed. Raises UsageError for a folder with other content, DataError for bad text.
     """
-    sources = sources_of(names, include=include, text_column=config.text_column, encoding=encoding)
+    sources = sources_of(names, options, config.text_column)
     sources = _without_output(sources, names, output_dir.resolve())
-    faults = Faults(on_error)
+    faults = Faults(options.on_error)
     if config.words == "jieba":
         load_jieba()
     loaded = Tokenizer.load(tokenizer)
@@ -92,15 +87,14 @@ def build_corpus(
     reads = [tokenizer, *(path_of(source.name) for source in sources if source.version is not None)]
     versions = [{"modified": source.version} if source.version is not None else {} for source in sources]
     dated = [{**each, **version} for each, version in zip(plan["sources"], versions, strict=True)]
-    begun = {**plan, "sources": dated, "on_error": on_error}  # a file that has changed since is a different text
-    begun |= {"encoding": encoding} if encoding else {}
+    begun = {**plan, "sources": dated, "on_error": options.on_error}  # a file that has changed since is a different text
+    begun |= {"encoding": options.encoding} if options.encoding else {}
     output = prepare(output_dir, begun, overwrite, reads)
     with opened(output, begun) as building, worker_processes(num_processes, _set_up, tokenizer, config) as call_each:
         decided = Decision.read(building)
         missing = decided and decided.missing(building)
         if missing is None or missing:
-            how = {"encoding": encoding, "max_file_size": max_file_size}
-            for _ in call_each(_write_part, _parts_to_make(sources, building, missing, config, faults, how)):
+            for _ in call_each(_write_part, _parts_to_make(sources, building, missing, config, options, faults)):
                 pass
             report_left_out(faults)
         if decided is None:
@@ -130,16 +124,15 @@ def _parts_to_make(
     building: Path,
     wanted: Collection[str] | None,
     config: CorpusConfig,
+    options: TextOptions,
     faults: Faults,
-    how: Mapping[str, Any],
 ) -> Iterator[tuple[list[list[str]], Path]]:
     """The documents and the folder of each missing part; also reports what separates documents in plain text.
 
-    wanted: names of the parts to make; None: all. how: keyword arguments of Documents.
+    wanted: names of the parts to make; None: all.
     """
     layouts: Counter[str | None] = Counter()
-    how = {"text_column": config.text_column, "layout": config.layout, **how}
-    reading = read_sources(sources, faults=faults, **how)
+    reading = read_sources(sources, options, faults, text_column=config.text_column, layout=config.layout)
     for source_number, (reader, documents) in enumerate(reading):
         for number, part in enumerate(_parts(documents)):
             folder = building / f"{source_number:05d}-{number:05d}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from bertkit import progress
 from bertkit.errors import UsageError, listed, plural
@@ -15,49 +15,60 @@ from bertkit.readers.text_sources import Source, look_for
 _MILLION = 10**6
 
 
+@dataclass(frozen=True)
+class TextOptions:
+    """How text is read.
+
+    include: more files in folders, by ending or by a pattern as in `look_for`. encoding: of text that is not UTF-8. on_error:
+    what to do with unreadable text, one of POLICIES. max_file_size: gigabytes that a compressed file may unpack to. Raises
+    UsageError for an unknown `on_error`.
+    """
+
+    include: Sequence[str] = ()
+    encoding: str | None = None
+    on_error: str = "fail"
+    max_file_size: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_error not in POLICIES:
+            raise UsageError(f"--on-error is {self.on_error!r}; expected {' or '.join(POLICIES)}")
+
+
 class TextSources:
     """The documents of files, folders and globs, each as its list of lines; can be iterated repeatedly.
 
-    Raises DataError for a name that matches nothing, UsageError for an unknown `on_error`, and for standard input, which can be
-    read only once.
+    Raises DataError for a name that matches nothing, UsageError for standard input, which can be read only once.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        *,
-        text_column: str = "text",
-        include: Sequence[str] = (),
-        encoding: str | None = None,
-        on_error: str = "fail",
-        max_file_size: float | None = None,
-    ) -> None:
-        if on_error not in POLICIES:
-            raise UsageError(f"--on-error is {on_error!r}; expected {' or '.join(POLICIES)}")
+    def __init__(self, names: Sequence[str], options: TextOptions = TextOptions(), *, text_column: str = "text") -> None:
         if "-" in names:
             raise UsageError("the text is read twice, but standard input can be read only once", hint="give a file or a folder")
-        self.sources = sources_of(names, include=include, text_column=text_column, encoding=encoding)
-        self.on_error = on_error
-        self.how = {"text_column": text_column, "encoding": encoding, "max_file_size": max_file_size}
-        self.faults = Faults(on_error)
+        self.sources = sources_of(names, options, text_column)
+        self.options, self.text_column = options, text_column
+        self.faults = Faults(options.on_error)
 
     def __iter__(self) -> Iterator[list[str]]:
-        self.faults = Faults(self.on_error)  # of one reading
-        for _, documents in read_sources(self.sources, faults=self.faults, **self.how):
+        self.faults = Faults(self.options.on_error)  # of one reading
+        for _, documents in read_sources(self.sources, self.options, self.faults, text_column=self.text_column):
             yield from (document.lines for document in documents)
 
 
-def sources_of(names: Sequence[str], *, include: Sequence[str], text_column: str, encoding: str | None) -> list[Source]:
-    """The sources of text; notes which other files in folders are skipped, and why. include: endings, or as in `look_for`."""
-    patterns = [f"*{pattern}" if pattern.startswith(".") else pattern for pattern in include]
-    found = look_for(names, include=patterns, text_column=text_column, encoding=encoding)
+def sources_of(names: Sequence[str], options: TextOptions, text_column: str) -> list[Source]:
+    """The sources of text; notes which other files in folders are skipped, and why."""
+    patterns = [f"*{pattern}" if pattern.startswith(".") else pattern for pattern in options.include]
+    found = look_for(names, include=patterns, text_column=text_column, encoding=options.encoding)
     for why, files in found.skipped.items():
         progress.note(f"skipped {listed(files, 4)}: {why}")
     return [*found.sources.values()]
 
 
-def read_sources(sources: Sequence[Source], *, faults: Faults, **how: Any) -> Iterator[tuple[Documents, Iterator[Document]]]:
-    """The reader of each source and its documents; reading them advances a bar of megabytes on disk. how: as in Documents."""
+def read_sources(
+    sources: Sequence[Source], options: TextOptions, faults: Faults, *, text_column: str = "text", layout: str = "auto"
+) -> Iterator[tuple[Documents, Iterator[Document]]]:
+    """The reader of each source and its documents; reading them advances a bar of megabytes on disk.
+
+    text_column, layout: as in Documents.
+    """
     start = time.perf_counter()
     with progress.bar("text, MB on disk", max(1, sum(source.size for source in sources) // _MILLION)) as bar:
 
@@ -72,7 +83,14 @@ def read_sources(sources: Sequence[Source], *, faults: Faults, **how: Any) -> It
 
         before = 0  # bytes of earlier sources
         for source in sources:
-            reader = Documents(source, faults=faults, **how)
+            reader = Documents(
+                source,
+                text_column=text_column,
+                layout=layout,
+                encoding=options.encoding,
+                faults=faults,
+                max_file_size=options.max_file_size,
+            )
             yield reader, documents_of(reader, before)
             before += source.size
 

@@ -29,6 +29,7 @@ from bertkit.corpus.directory import parts_in, read_meta
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard, Shards
 from bertkit.corpus.splits import Decision
+from bertkit.corpus.texts import TextOptions
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.documents import Documents
 from bertkit.readers.remote import is_url
@@ -53,12 +54,14 @@ def build(tiny_tokenizer_dir: Path, tmp_path: Path) -> Callable[..., dict[str, A
     """A function that builds the corpus tmp_path/NAME from texts there: build("c", "a.txt", min_tokens=9)."""
 
     def build(name: str, *texts: str, tokenizer: Path = tiny_tokenizer_dir, **options: Any) -> dict[str, Any]:
-        how = {key: options.pop(key) for key in ("num_processes", "overwrite", "encoding") if key in options}
+        reading = TextOptions(encoding=options.pop("encoding", None))
+        how = {key: options.pop(key) for key in ("num_processes", "overwrite") if key in options}
         return build_corpus(
             [text if is_url(text) or text == "-" else str(tmp_path / text) for text in texts],
             tokenizer,
             tmp_path / name,
             CorpusConfig(**options),
+            reading,
             **how,
         )
 
