@@ -248,7 +248,7 @@ def _draw_window(sampler: CorpusSampler, window: int) -> Drawn:
     for shard in sampler._shards_of(window):
         rng = np.random.default_rng((sampler.seed, epoch, shard))
         segments = sampler.objective.draw(sampler.shards[shard], sampler.max_length, rng)
-        parts.append(Drawn(np.full(len(segments), shard), *segments))
+        parts.append(Drawn(np.full(segments.num_sequences, shard), *segments))
     drawn = Drawn(*map(np.concatenate, zip(*parts)))
     shuffled = np.random.default_rng((sampler.seed, epoch, len(sampler.shards) + number)).permutation(len(drawn.shard))
     return Drawn(*(values[shuffled] for values in drawn))

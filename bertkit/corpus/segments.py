@@ -31,7 +31,8 @@ class Segments(NamedTuple):
     num_b: Integers
     label: Integers
 
-    def __len__(self) -> int:  # of sequences, not of fields
+    @property
+    def num_sequences(self) -> int:
         return len(self.a)
 
 
@@ -87,7 +88,7 @@ def draw_ordered(shard: Shard, max_length: int, rng: np.random.Generator) -> Seg
         rounds.append(Segments(begin, middle - begin, middle, stop - middle, np.full(len(left), IN_ORDER)))
         reached[left] = stop
     pairs = _joined(rounds)
-    swapped = rng.random(len(pairs)) < 0.5
+    swapped = rng.random(pairs.num_sequences) < 0.5
     first, second = (pairs.a, pairs.num_a), (pairs.b, pairs.num_b)
     a, num_a = np.where(swapped, second, first)
     b, num_b = np.where(swapped, first, second)

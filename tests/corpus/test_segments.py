@@ -42,7 +42,7 @@ def in_text_order(pairs: Segments) -> Segments:
     """The pairs of `draw_ordered` with what was swapped put back."""
     swapped = pairs.label == SWAPPED
     first, second = np.stack(pairs[:2]), np.stack(pairs[2:4])
-    return Segments(*np.where(swapped, second, first), *np.where(swapped, first, second), np.full(len(pairs), IS_NEXT))
+    return Segments(*np.where(swapped, second, first), *np.where(swapped, first, second), np.full(pairs.num_sequences, IS_NEXT))
 
 
 @pytest.mark.parametrize("draw", [draw_pairs, lambda *arguments: in_text_order(draw_ordered(*arguments))])
@@ -51,7 +51,7 @@ def test_pairs_are_what_they_say(draw, max_length: int) -> None:
     shard = made_shard(400, 1)
     pairs = draw(shard, max_length, np.random.default_rng(2))
     total = pairs.num_a + pairs.num_b
-    assert len(pairs) > 400
+    assert pairs.num_sequences > 400
     assert total.max() == max_length - 3
     assert min(pairs.num_a.min(), pairs.num_b.min()) >= 1
     ends = [(pairs.a, pairs.num_a), (pairs.b, pairs.num_b)]
@@ -116,7 +116,7 @@ def test_lone_and_long_sentences_are_read(draw, lengths: np.ndarray) -> None:
 def test_shares_of_pairs() -> None:
     shard = made_shard(12_000, 3)
     pairs = draw_pairs(shard, 128, np.random.default_rng(4))
-    assert len(pairs) > 40_000
+    assert pairs.num_sequences > 40_000
     assert abs((pairs.label == NOT_NEXT).mean() - 0.5) < 0.01
     # Other documents are drawn alike: of 20 groups of them each has its twentieth.
     other = document_of(shard, pairs.b[pairs.label == NOT_NEXT])
@@ -130,7 +130,7 @@ def test_shares_of_pairs() -> None:
 def test_half_of_the_ordered_pairs_are_swapped_and_each_text_is_read_once() -> None:
     shard = made_shard(12_000, 3)
     pairs = draw_ordered(shard, 128, np.random.default_rng(4))
-    assert len(pairs) > 32_000
+    assert pairs.num_sequences > 32_000
     full = pairs.num_a + pairs.num_b == 125
     for some in (full, ~full):
         assert abs((pairs.label[some] == SWAPPED).mean() - 0.5) < 0.02, "of full pairs and of short ones"
@@ -158,7 +158,7 @@ def test_one_document_and_documents_of_one_token() -> None:
     for draw, labels in ((draw_pairs, {IS_NEXT}), (draw_ordered, {IN_ORDER, SWAPPED})):
         alone = draw(made_shard(1, 9, most_sentences=90), 64, np.random.default_rng(0))
         assert set(alone.label.tolist()) == labels
-        assert len(draw(shard_of(np.ones(50, dtype=int), np.arange(51)), 64, np.random.default_rng(0))) == 0
+        assert draw(shard_of(np.ones(50, dtype=int), np.arange(51)), 64, np.random.default_rng(0)).num_sequences == 0
 
 
 @pytest.mark.parametrize("draw", [draw_pairs, draw_ordered, draw_spans])
@@ -179,7 +179,7 @@ def test_spans_hold_every_token_once(max_length: int) -> None:
     assert np.array_equal(document_of(shard, spans.a), document_of(shard, spans.a + spans.num_a - 1))
     assert not spans.num_b.any()
     bounds = np.diff(shard.sentences[shard.documents])
-    assert len(spans) <= (2 + bounds // (max_length - 2)).sum()
+    assert spans.num_sequences <= (2 + bounds // (max_length - 2)).sum()
 
 
 def test_where_spans_end_differs_between_draws() -> None:
