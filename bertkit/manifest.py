@@ -146,7 +146,8 @@ _reading: list[Future[None]] = []  # comparisons in the background
 def verify(folder: Path, wanted: Callable[[str], bool] = lambda name: True, owner: Owner = MODEL, *, now: bool = False) -> None:
     """Compare the files of a folder that are `wanted` with its manifest, if it has one. Each file is read once per process.
 
-    now: also large files; by default these are compared in the background. Raises the owner's error, at once or from `finish`.
+    now: also large files; by default these are compared in the background. Raises the owner's error, at once or from
+    `raise_damage`.
     """
     manifest = Manifest.read(folder, owner)
     if manifest is None:
@@ -158,8 +159,11 @@ def verify(folder: Path, wanted: Callable[[str], bool] = lambda name: True, owne
     _reading.append(in_background(partial(manifest.compare, names, owner)))
 
 
-def finish(*, wait: bool = True, timeout: float | None = None) -> None:
-    """Raise the error of a comparison in the background; wait: for all of them to end."""
+def raise_damage(*, wait: bool = True, timeout: float | None = None) -> None:
+    """Raise the error of a comparison in the background that found damage.
+
+    wait: for all of them to end, for each at most `timeout` seconds; otherwise only those that have ended count.
+    """
     for compared in [each for each in _reading if wait or each.done()]:
         try:
             with suppress(TimeoutError):
@@ -176,9 +180,9 @@ def all_read_is_whole() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        finish(timeout=PATIENCE if isinstance(error, UserError) else None)
+        raise_damage(timeout=PATIENCE if isinstance(error, UserError) else None)
         raise
-    finish()
+    raise_damage()
 
 
 @cache

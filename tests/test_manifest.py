@@ -10,7 +10,17 @@ import pytest
 
 from bertkit import manifest, progress
 from bertkit.errors import DataError, ModelError, UsageError
-from bertkit.manifest import MANIFEST, MODEL, Manifest, Owner, all_read_is_whole, finish, replace_files, verify, write_folder
+from bertkit.manifest import (
+    MANIFEST,
+    MODEL,
+    Manifest,
+    Owner,
+    all_read_is_whole,
+    raise_damage,
+    replace_files,
+    verify,
+    write_folder,
+)
 
 STRICT = Owner("corpus", DataError, "build it again", strict=True)
 
@@ -52,12 +62,12 @@ def test_a_damaged_file_is_named(large: bool, owner: Owner, folder: Path, monkey
     def compared() -> None:
         verify(folder, everything, owner)
         assert large, "small files are compared at once"
-        finish()
+        raise_damage()
 
     with pytest.raises(owner.error) as caught:
         compared()
     assert ("model.bin" in caught.value.what, caught.value.where, caught.value.hint) == (True, str(folder), owner.hint)
-    finish()  # nothing is left
+    raise_damage()  # nothing is left
     (folder / "model.bin").unlink()
     with pytest.raises(owner.error) as caught:
         compared()
@@ -67,7 +77,7 @@ def test_a_damaged_file_is_named(large: bool, owner: Owner, folder: Path, monkey
 def test_only_what_is_wanted_is_compared(folder: Path) -> None:
     flip(folder / "model.bin")
     verify(folder, "config.json".__eq__)
-    finish()
+    raise_damage()
     with pytest.raises(ModelError, match=r"model\.bin"):
         verify(folder, "model.bin".__eq__)
 
@@ -116,7 +126,7 @@ def test_large_files_are_read_beside_the_work_and_a_command_ends_after_them(fold
     def command(error: Exception | None) -> None:
         with all_read_is_whole():
             verify(folder, everything)
-            finish(wait=False)
+            raise_damage(wait=False)
             going_on.set()
             if error is not None:
                 raise error

@@ -82,7 +82,7 @@ def predict(
         bar.advance(num_seen * processes.num_processes)
     if was_training:
         model.train()
-    manifest.finish()  # raises if the weights were damaged
+    manifest.raise_damage()
     return _gathered(outputs, sums, processes, len(features))
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bertkit import progress
 from bertkit.config import TrainConfig
 from bertkit.errors import ModelError, Stopped, UsageError
-from bertkit.manifest import MANIFEST, finish
+from bertkit.manifest import MANIFEST, raise_damage
 from bertkit.model import peers
 from bertkit.model.batch import Batch
 from bertkit.model.bert import check_compiler, compile_layers, set_activation_checkpointing
@@ -117,7 +117,7 @@ def train(
         now = time.perf_counter()
         state.seconds, clock = state.seconds + now - clock, now
         state.position = None if position is None else position(state.step)
-        finish(wait=False)  # raises if data was damaged, so that nothing learned from it is saved
+        raise_damage(wait=False)  # so that nothing learned from damaged data is saved
         if writer is not None and state.step != saved_step:  # rewriting a checkpoint would leave none for a moment
             writer.save(dataclasses.asdict(state), best=best)
         saved_step = state.step

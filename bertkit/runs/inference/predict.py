@@ -222,7 +222,7 @@ class _Command:
                 told = zip(new[:2], seen[:2], strict=True)
                 report_remarks(Remarks(*(tuple(each for each in lines if each not in before) for lines, before in told)))
                 seen += new._replace(left_out=())
-                manifest.finish()  # raises if a file of the model was damaged
+                manifest.raise_damage()
                 output.faults.add(new.left_out)
                 if chooser is not None:
                     chooser.add(window)
