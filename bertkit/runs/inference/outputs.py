@@ -77,8 +77,8 @@ class Output:
                     self._file = stack.enter_context(self.path.open("wb", buffering=0))
             yield
 
-    def has(self, window: Examples) -> bool:
-        """Whether an earlier command has already written this window, which is the next one."""
+    def begin(self, window: Examples) -> bool:
+        """Count the next window; whether an earlier command has already written it."""
         self.windows, self.rows = self.windows + 1, self.rows + len(window)
         return False
 
@@ -232,8 +232,8 @@ class OutputFile(Output):
         if self.partial.exists() and not self.partial.stat().st_size:
             self.partial.unlink()
 
-    def has(self, window: Examples) -> bool:
-        super().has(window)
+    def begin(self, window: Examples) -> bool:
+        super().begin(window)
         self._sha256 = hashlib.sha256(f"{self._sha256} {window.columns!r}".encode("utf-8", "surrogatepass")).hexdigest()
         if self.windows == self.before.windows and (self._sha256, self.rows) != (self.before.sha256, self.before.rows):
             raise self._changed(window.source)

@@ -214,7 +214,7 @@ class _Command:
             rate = stack.enter_context(progress.rate("predict", shown=output.path is not None))
             for rows in chain([first], stream):
                 begins = not output.predictions
-                if output.has(rows):
+                if output.begin(rows):
                     rate.skip(rows.done)
                     continue
                 window = predict_window(self.predictor, rows, rate)
