@@ -31,7 +31,7 @@ from bertkit.files.output_folder import lock
 from bertkit.readers import Examples
 from bertkit.runs.inference import destination, outputs, predict
 from bertkit.runs.inference.destination import Destination
-from bertkit.runs.inference.outputs import Progress
+from bertkit.runs.inference.outputs import OutputState
 from bertkit.runs.inference.task_predictor import TaskPredictor
 
 pytestmark = pytest.mark.e2e
@@ -677,7 +677,7 @@ def test_a_command_that_another_has_overtaken_changes_nothing(tmp_path: Path) ->
     def at(source: str) -> Destination:
         return Destination.of([source], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
 
-    mine, theirs = Progress({"model": 1}, {}), Progress({"model": 2}, {})
+    mine, theirs = OutputState({"model": 1}, {}), OutputState({"model": 2}, {})
     for progress in (mine, theirs):
         at("a.csv").check(progress)  # the folder is empty
     with at("a.csv").claimed(theirs, ["a.csv"]):
@@ -711,7 +711,7 @@ def test_an_output_that_another_command_claims_is_not_begun_meanwhile(tmp_path: 
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         write_rows(tmp_path / name / "a.csv", rows())
-    output, state = tmp_path / "out" / "a.jsonl.partial", Progress({}, {})
+    output, state = tmp_path / "out" / "a.jsonl.partial", OutputState({}, {})
 
     def claimed(name: str) -> AbstractContextManager[None]:
         source = str(tmp_path / name / "a.csv")
@@ -776,7 +776,7 @@ def test_an_unfinished_output_is_locked_while_it_is_removed(tmp_path: Path, monk
 def test_two_commands_that_start_over_at_once_move_the_old_output_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     to = Destination.of(["a.csv"], None, out, None, [".jsonl"], overwrite=True)
-    with to.claimed(Progress({}, {}), ["a.csv"]):
+    with to.claimed(OutputState({}, {}), ["a.csv"]):
         (out / "a.jsonl").touch()
     real = destination._move
 
@@ -824,7 +824,7 @@ def test_a_pipe_among_several_files_is_read_once(model: Path, run_bertkit, tmp_p
 def test_commands_that_begin_at_once_are_all_recorded(tmp_path: Path) -> None:
     def record(name: str) -> None:
         to = Destination.of([name], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
-        with to.claimed(Progress({}, {}), [name]):
+        with to.claimed(OutputState({}, {}), [name]):
             pass
 
     names = [f"{number}.csv" for number in range(40)]

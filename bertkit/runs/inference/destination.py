@@ -19,7 +19,7 @@ from bertkit.files import disk_errors, flush, json_text, write_files
 from bertkit.files.output_folder import lock, refuse_locked, refuse_unwritable
 from bertkit.readers.content import nearest_files, plain_name, source_name
 from bertkit.readers.remote import is_url, look_up, path_of
-from bertkit.runs.inference.outputs import START_OVER, TEXT, OutputFormat, Progress, is_text, suffix_of, unfinished
+from bertkit.runs.inference.outputs import START_OVER, TEXT, OutputFormat, OutputState, is_text, suffix_of, unfinished
 from bertkit.runs.inference.writers import COMPRESSED
 
 STDIN = "-"
@@ -88,10 +88,10 @@ class Destination:
         return self.folder is not None and path is not None and path.exists()
 
     @property
-    def recorded(self) -> Progress | None:
+    def recorded(self) -> OutputState | None:
         """The progress of an earlier command here, if any."""
         if self.folder is not None:
-            return Progress.read(self.folder / SETTINGS)
+            return OutputState.read(self.folder / SETTINGS)
         (path,) = self.files.values()
         if path is None or not unfinished(path)[0].exists():
             return None
@@ -100,7 +100,7 @@ class Destination:
             if unfinished(path)[1].exists():
                 raise UsageError(what, where=str(unfinished(path)[0]), hint="add --overwrite, which starts over")
             progress.note(f"{what} ({unfinished(path)[0]}): starting over")
-        return Progress.read(unfinished(path)[1])
+        return OutputState.read(unfinished(path)[1])
 
     @contextmanager
     def replaced(self) -> Iterator[None]:
@@ -127,7 +127,7 @@ class Destination:
         with lock(folder, wait=True):
             before = None
             with suppress(UsageError):  # of a damaged one
-                before = Progress.read(folder / SETTINGS)
+                before = OutputState.read(folder / SETTINGS)
             earlier = [folder / name for name in (before.sources if before is not None else ())]
             known = [*self._own, *(part for path in earlier for part in (path, *unfinished(path)))]
             known += [folder / SUCCESS, folder / SETTINGS]
@@ -157,14 +157,14 @@ class Destination:
                 aside.rmdir()
                 progress.note(f"nothing was written: moved {aside} back")
 
-    def check(self, state: Progress, sources: Iterable[str] | None = None) -> None:
+    def check(self, state: OutputState, sources: Iterable[str] | None = None) -> None:
         """Raise UsageError if the folder's content was begun with other settings, or the output of one of these sources (by
         default, of all) is there from another one.
         """
         if self.folder is not None:
             self._refuse_other(self.folder, self.recorded or state, state, self.files if sources is None else sources)
 
-    def _refuse_other(self, folder: Path, before: Progress, state: Progress, sources: Iterable[str]) -> None:
+    def _refuse_other(self, folder: Path, before: OutputState, state: OutputState, sources: Iterable[str]) -> None:
         before.refuse_other(state.settings, state.how, str(folder))
         for source in sources:
             path = self.files[source]
@@ -179,7 +179,7 @@ class Destination:
                 raise UsageError(what, where=source, hint=f"choose another --output-dir; or {START_OVER}")
 
     @contextmanager
-    def claimed(self, state: Progress, sources: Sequence[str]) -> Iterator[None]:
+    def claimed(self, state: OutputState, sources: Sequence[str]) -> Iterator[None]:
         """Make the folder and write into it what its content is begun with. Until the end of the block, other commands wait.
 
         Done when the first rows are read: a command that fails before then leaves nothing that would bind a later one. sources:
@@ -195,7 +195,7 @@ class Destination:
             self._record(self.folder, state, sources)
             yield
 
-    def _record(self, folder: Path, state: Progress, sources: Sequence[str]) -> None:
+    def _record(self, folder: Path, state: OutputState, sources: Sequence[str]) -> None:
         before = self.recorded or state
         names = [path.name for path in map(self.files.get, sources) if path is not None]
         own = {name: self._described[name] for name in names}
@@ -223,7 +223,7 @@ class Destination:
     def _is_begun_by_others(self) -> bool:
         assert self.folder is not None
         with suppress(UsageError):  # of a damaged one
-            begun = Progress.read(self.folder / SETTINGS)
+            begun = OutputState.read(self.folder / SETTINGS)
             return begun is not None and not begun.sources.keys() <= {path.name for path in self.files.values() if path}
         return False
 

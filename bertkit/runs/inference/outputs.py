@@ -101,7 +101,7 @@ class Output:
             self.write(writer.end)
 
 
-class Progress(NamedTuple):
+class OutputState(NamedTuple):
     """The content of OUT.progress.json, on OUT.partial. settings: what the predictions depend on. how: how they are computed.
     size: of OUT.partial, in bytes. sha256: of the rows in these windows. sources: for a folder, the source of each output.
     """
@@ -117,7 +117,7 @@ class Progress(NamedTuple):
     sources: Mapping[str, Any] = {}
 
     @classmethod
-    def read(cls, path: Path) -> Progress | None:
+    def read(cls, path: Path) -> OutputState | None:
         """The content of a file; None if it does not exist. Raises UsageError for a file of another kind."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
@@ -156,7 +156,7 @@ _FORMS: dict[str, Any] = {  # a type; [form]: a list of such; (form, ...): a lis
 
 
 def _check_types(values: Any) -> None:
-    """Raise ValueError unless these are JSON values of a Progress."""
+    """Raise ValueError unless these are JSON values of an OutputState."""
     if not isinstance(values, dict):
         raise ValueError("it is not a JSON object")
     for name, value in values.items():
@@ -185,13 +185,13 @@ class OutputFile(Output):
     writes: whether this process writes. resumes: whether the same rows can be read again.
     """
 
-    def __init__(self, path: Path, form: OutputFormat, state: Progress, *, writes: bool, resumes: bool) -> None:
+    def __init__(self, path: Path, form: OutputFormat, state: OutputState, *, writes: bool, resumes: bool) -> None:
         super().__init__(path.resolve())
         self.form, self.state, self.writes, self.resumes = form, state, writes, resumes
         self.partial, self.progress = unfinished(path)
         self._was_finished = path.exists()
         self._size = self.partial.stat().st_size if self.partial.exists() else None  # None: there is nothing to continue
-        before = Progress.read(self.progress) if self._size is not None else None
+        before = OutputState.read(self.progress) if self._size is not None else None
         if before is not None and (self._size or 0) < before.size:
             before = None  # OUT.partial was cut off: it starts over
         if before is not None:
@@ -224,7 +224,7 @@ class OutputFile(Output):
         assert self.path is not None
         here = os.fstat(partial.fileno())
         is_there = self.partial.exists() and os.path.samestat(here, self.partial.stat())
-        is_alike = here.st_size == (self._size or 0) and self._found in (None, Progress.read(self.progress))
+        is_alike = here.st_size == (self._size or 0) and self._found in (None, OutputState.read(self.progress))
         return is_there and is_alike and self.path.exists() == self._was_finished
 
     def _leave_nothing_empty(self) -> None:

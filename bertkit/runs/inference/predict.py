@@ -21,7 +21,7 @@ from bertkit.readers.content import source_name
 from bertkit.runs.inference.annotation import ANNOTATIONS, FORMATS
 from bertkit.runs.inference.destination import STDIN, Destination, expand
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
-from bertkit.runs.inference.outputs import TEXT, Output, OutputFile, OutputFormat, Progress
+from bertkit.runs.inference.outputs import TEXT, Output, OutputFile, OutputFormat, OutputState
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.inference.uncertain import Chooser
@@ -117,10 +117,10 @@ def of_files(target: Opened, files: Sequence[str], overrides: Collection[str]) -
     return TaskPredictor(target, recipe=target.task.recipe.with_file(files[0], overrides, target.written).resolved())
 
 
-def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, Any], to: Destination) -> Progress:
+def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, Any], to: Destination) -> OutputState:
     """The settings that predictions in files depend on; empty for the standard output."""
     if to.folder is None and None in to.files.values():
-        return Progress({}, {})
+        return OutputState({}, {})
     processes = predictor.processes
     recipe = {} if predictor.task is None else predictor.task.to_json()
     computing = {"precision": predictor.precision.name, "micro_batch_tokens": predictor.micro_batch_tokens}
@@ -133,7 +133,7 @@ def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, A
     }
     together = processes.num_processes if len(to.files) == 1 else 1  # several files are shared out among the processes
     own = {"threads": torch.get_num_threads(), "device": processes.device.type, "processes": together}
-    return Progress(settings, computing | own)
+    return OutputState(settings, computing | own)
 
 
 @dataclass
@@ -150,7 +150,7 @@ class _Command:
         """Whether this process writes: for a single file, only the main process does, the only one that prints."""
         return len(self.to.files) > 1 or not progress.console.quiet
 
-    def run(self, state: Progress) -> None:
+    def run(self, state: OutputState) -> None:
         everyone = self.predictor.processes
         is_main = everyone.is_main_process
         with self.to.replaced() if self.to.overwrite and is_main else nullcontext():
@@ -162,7 +162,7 @@ class _Command:
             self.predict_all(state)
             everyone.wait_for_everyone()
 
-    def predict_all(self, state: Progress) -> None:
+    def predict_all(self, state: OutputState) -> None:
         everyone = self.predictor.processes
         sources = [*self.to.files]
         if len(sources) > 1:  # each process predicts some of them
@@ -182,7 +182,7 @@ class _Command:
             progress.note(f"{path} already exists")
         self.to.close()
 
-    def output_for(self, source: str, path: Path | None, state: Progress) -> Output:
+    def output_for(self, source: str, path: Path | None, state: OutputState) -> Output:
         if path is None or (path.exists() and not path.is_file()):  # such as a named pipe
             return Output(path)
         resumes = source != STDIN and not self.layout.uncertain  # with --uncertain, rows are kept in memory
@@ -199,7 +199,7 @@ class _Command:
             raise DataError("the file holds no rows", where=source_name(source))
         return _Pages(self.predictor, self.layout, self.to.form, first), first, stream
 
-    def predict(self, source: str, output: Output, state: Progress, missing: Sequence[str]) -> None:
+    def predict(self, source: str, output: Output, state: OutputState, missing: Sequence[str]) -> None:
         """Predict the rows of a source. The first rows are read before the model's weights, to find bad input early.
 
         missing: this source and those after it which are to be predicted.
