@@ -71,7 +71,7 @@ def predicted_fields(predictor: Predictor, names: list[str]) -> tuple[list[str],
     Raises DataError for a missing column.
     """
     inputs, added = predictor.output_columns(names)
-    types = TYPES | ({"probabilities": OF_LABELS} if predictor.presents.family == "text-classification" else {})
+    types = TYPES | ({"probabilities": OF_LABELS} if predictor.presentation.family == "text-classification" else {})
     return inputs, [pa.field(name, types[name]) for name in added]
 
 

@@ -23,7 +23,7 @@ from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples
 from bertkit.report import Table
 from bertkit.runs.remarks import report_remarks
-from bertkit.tasks.presentation import Prediction, told
+from bertkit.tasks.presentation import Prediction, lines_of
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
@@ -157,7 +157,7 @@ def encode_split(task: Task, split: str, rows: Examples, tokenizer: Tokenizer, *
     if not checked:
         report_remarks(examples.remarks, f"{split}: ")
     mean = len(features.input_ids.values) / max(1, len(features.input_ids))
-    progress.note(", ".join([f"{split}: {plural(len(examples), 'row')}, {mean:.0f} tokens on average", *told(counts)]))
+    progress.note(", ".join([f"{split}: {plural(len(examples), 'row')}, {mean:.0f} tokens on average", *lines_of(counts)]))
     unknown = float((features.input_ids.values == tokenizer.unk_token_id).mean()) if len(features.input_ids.values) else 0.0
     if unknown > _WRONG_VOCABULARY and not checked:
         hint = "does the model's vocabulary match the data's language, alphabet and case? `bertkit check` shows examples"
@@ -223,7 +223,7 @@ def score_splits(
             decoded, thresholds = task.decide(decoded), task.thresholds_tuned()
         for name, value in (task.score(decoded, truth_of) | thresholds).items():
             scores[f"{split}/{name}"] = value
-        for remark in told(task.counts_of(decoded)):
+        for remark in lines_of(task.counts_of(decoded)):
             progress.note(remark)
         if len(decoded) > 1 and task.distinct(decoded) == 1:
             scores[f"{split}/{CONSTANT}"] = 1.0

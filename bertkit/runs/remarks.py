@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from bertkit import progress
 from bertkit.errors import plural
 from bertkit.readers import Remarks
-from bertkit.tasks.presentation import Count, told
+from bertkit.tasks.presentation import Count, lines_of
 
 
 def report_remarks(remarks: Remarks, prefix: str = "") -> None:
@@ -19,7 +19,7 @@ def report_remarks(remarks: Remarks, prefix: str = "") -> None:
         progress.warn(prefix + warning)
 
 
-def tell(rows: int, counts: Iterable[Count]) -> None:
+def report_counts(rows: int, counts: Iterable[Count]) -> None:
     """Print the number of rows with their counts, if there is something to report."""
-    if words := told(counts):
+    if words := lines_of(counts):
         progress.note(f"{plural(rows, 'row')}, {', '.join(words)}")

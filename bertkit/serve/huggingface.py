@@ -48,7 +48,7 @@ def _entities(
     aggregation_strategy: str = "simple",
     ignore_labels: Sequence[str] = ("O",),
 ) -> list[dict[str, Any]]:
-    shown = model.presents.row(found, examples, row)
+    shown = model.presentation.row(found, examples, row)
     text, places, tags = shown["text"], shown["offsets"], shown["tags"]
     groups: list[tuple[int, str]] = [(0, tag) for tag in tags]  # of each word: equal neighbours are one
     if aggregation_strategy == "none":

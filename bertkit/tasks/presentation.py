@@ -52,12 +52,12 @@ def summed(counts: Iterable[Count]) -> list[Count]:
     return [*sums.values()]
 
 
-def told(counts: Iterable[Count]) -> list[str]:
+def lines_of(counts: Iterable[Count]) -> list[str]:
     """A line for each count above its `beyond`; counts of one kind are summed first."""
     return [str(count) for count in summed(counts) if count.number > count.beyond]
 
 
-class Presents(ABC):
+class Presentation(ABC):
     """How the predictions of a family, or of pre-trained models, are shown and written."""
 
     family: ClassVar[str]

@@ -23,7 +23,7 @@ from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen
 from bertkit.tasks.block import PLAIN_HEAD, block_is_stale, own_parts, read_block
-from bertkit.tasks.presentation import Count, Prediction, Presents
+from bertkit.tasks.presentation import Count, Prediction, Presentation
 from bertkit.tasks.recipe import Recipe, settle_columns
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Encoding(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Presents):
+class Task(Presentation):
     """A fitted recipe; each family is a subclass.
 
     recipe: with every option filled in, including training settings; columns are named as in the training data. fresh_head:

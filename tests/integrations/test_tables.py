@@ -44,7 +44,7 @@ def test_intents_have_types_too(make_model_dir: Callable[..., Path], tmp_path: P
     assert [found.schema.field(name).type for name in ("intent", "intent_probability")] == [pa.string(), pa.float64()]
     predictor = bertkit.load(str(run), *FP32)
     ((row,), (prediction,)) = found.to_pylist(), predictor.predict([["the", "movie"]])
-    wanted = predictor.presents.row(prediction, predictor.examples([["the", "movie"]]), 0)
+    wanted = predictor.presentation.row(prediction, predictor.examples([["the", "movie"]]), 0)
     assert (row["intent"], row["intent_probability"]) == (wanted["intent"], wanted["intent_probability"])
 
 

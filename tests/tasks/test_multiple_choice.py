@@ -29,7 +29,7 @@ from bertkit.readers.parsers.c3 import looks_like_c3, parse_c3
 from bertkit.tasks import MultipleChoice, MultipleChoiceTask
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.multiple_choice.recipe import guess_choices
-from bertkit.tasks.presentation import told
+from bertkit.tasks.presentation import lines_of
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer
@@ -278,7 +278,7 @@ def test_features_by_hand(quiz: Examples, tokenizer: Tokenizer) -> None:
     assert (features.sequences.tolist(), features.examples.tolist()) == ([0, 2, 5, 7], [0, 1, 2])
     assert (features.rows.values.tolist(), features.rows.lengths.tolist()) == ([0] * 7, [1] * 7)
     labels = features.labels["labels"]
-    assert (labels.values.tolist(), labels.lengths.tolist(), told(remarks)) == ([1, 0, 0], [1, 1, 1], [])
+    assert (labels.values.tolist(), labels.lengths.tolist(), lines_of(remarks)) == ([1, 0, 0], [1, 1, 1], [])
     assert [TASK.describe_targets(features, at) for at in (0, 1)] == [[{}, {0: "right"}], [{0: "right"}, {}, {}]]
 
 
@@ -301,7 +301,7 @@ def test_truncated_rows_are_counted_once_each(quiz: Examples, tokenizer: Tokeniz
     assert (features.input_ids.lengths.max(), features.labels) == (9, {})
     lengths = TASK.encode(quiz, tokenizer, max_length=math.inf)[0].input_ids.lengths
     assert [row for row, length in enumerate(lengths) if length > 9] == [0, 1]  # both of the first row
-    assert told(remarks)[0].split()[0] == "1"
+    assert lines_of(remarks)[0].split()[0] == "1"
 
 
 def test_the_loss_is_that_of_torch(quiz: Examples, tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -30,7 +30,7 @@ from bertkit.tasks import (
     accuracy,
 )
 from bertkit.tasks.catalog import load_recipe
-from bertkit.tasks.presentation import Count, told
+from bertkit.tasks.presentation import Count, lines_of
 from bertkit.tasks.question_answering.answers import best_answers
 from bertkit.tasks.question_answering.places import ELSEWHERE, FIRST, LOST, MOVED, NEAR, OTHER_CASE, find_answer
 from bertkit.tasks.splits import read_splits
@@ -70,7 +70,7 @@ def labels_of(features: Features) -> list[tuple[int, int]]:
 
 
 def counts_in(counts: tuple[Count, ...]) -> list[int]:
-    return [int(remark.split()[0]) for remark in told(counts)]
+    return [int(remark.split()[0]) for remark in lines_of(counts)]
 
 
 # --- windows and labels --------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def test_lost_moved_and_split_answers_are_counted(tokenizer: Tokenizer) -> None:
     features, remarks = task.encode(rows, tokenizer, max_length=8)
     # windows, blank questions, truncated ones, near, far, in another case, without an answer, nowhere, split
     assert counts_in(remarks) == [11, 1, 1, 1, 1, 1, 1, 2, 1]
-    lost = next(remark for remark in told(remarks) if LOST.what in remark)
+    lost = next(remark for remark in lines_of(remarks) if LOST.what in remark)
     assert lost.endswith("(rows.json:q2, rows.json:q3)"), "the rows are named"
     nowhere = [(-100, -100)] * 2
     assert labels_of(features) == [(4, 4), (4, 4), *nowhere, (4, 4), (4, 4), (0, 0), (0, 0), (0, 0), (0, 0), (2, 2)]
@@ -364,8 +364,8 @@ def test_answers_as_a_person_reads_them() -> None:
     assert shown.plain == f"[i]who?\n{'-' * 200}[two]{',' * 200} (0.50)\n"
     nothing = task.format_prediction(Prediction("", 0.75, details={"start": None, "end": None}), rows, 1).plain
     assert (nothing.startswith("why?\n"), "(0.75)" in nothing) == (True, True)
-    assert told(task.counts_of([answer, Prediction(""), Prediction("")])) == ["2 questions that the model does not answer"]
-    assert told(task.counts_of([answer])) == []
+    assert lines_of(task.counts_of([answer, Prediction(""), Prediction("")])) == ["2 questions that the model does not answer"]
+    assert lines_of(task.counts_of([answer])) == []
     truth = task.truth(rows)
     assert task.format_truth(truth[0], rows, 0) == "two / dot"
     assert [task.error(answer, truth[0]), task.error(answer, truth[1])] == [0, 0.25]

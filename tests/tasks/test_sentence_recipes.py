@@ -16,7 +16,7 @@ from bertkit.errors import DataError
 from bertkit.readers import Examples
 from bertkit.tasks import TextClassification
 from bertkit.tasks.catalog import load_recipe
-from bertkit.tasks.presentation import told
+from bertkit.tasks.presentation import lines_of
 from bertkit.tasks.sources import Hub
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
@@ -58,7 +58,7 @@ def recipe_of(name: str, data_dir: Path, **typed: Any) -> TextClassification:
     return recipe
 
 
-def lines_of(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     """The lines of a packed file, read without any of ours."""
     return gzip.decompress(path.read_bytes()).decode("utf-8").replace("\r\n", "\n").rstrip("\n").split("\n")
 
@@ -74,7 +74,7 @@ def rows_of(recipe: TextClassification, split: str) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize(("name", "split"), FILES)
 def test_rows_are_those_of_the_file(data_dir: Path, name: str, split: str) -> None:
     file, texts, label, header, counts = FILES[name, split]
-    table = [line.split("\t") for line in lines_of(data_dir / FOLDERS[name] / file)[header:]]
+    table = [line.split("\t") for line in read_lines(data_dir / FOLDERS[name] / file)[header:]]
     assert {len(row) for row in table} == {len(texts) + 1}
     recipe = recipe_of(name, data_dir)
     whole = replace(recipe, held_out=None)  # of imdb some rows are held out
@@ -110,7 +110,7 @@ def test_numbers_of_labels_mean_what_the_authors_say(data_dir: Path) -> None:
 
 
 def test_sms_spam_holds_out_the_same_tenth_each_time(data_dir: Path) -> None:
-    table = [tuple(reversed(line.split("\t"))) for line in lines_of(data_dir / "SMSSpam" / "SMSSpamCollection.gz")]
+    table = [tuple(reversed(line.split("\t"))) for line in read_lines(data_dir / "SMSSpam" / "SMSSpamCollection.gz")]
     assert Counter(label for _, label in table) == {"ham": 4827, "spam": 747}
     recipe = recipe_of("sms_spam", data_dir)
     train, held_out = (rows_of(recipe, split) for split in ("train", "validation"))
@@ -138,7 +138,7 @@ def test_sms_spam_holds_out_the_same_tenth_each_time(data_dir: Path) -> None:
 def test_ocnli_leaves_out_what_the_annotators_left_open(
     data_dir: Path, split: str, file: str, left_out: int, counts: dict[str, int]
 ) -> None:
-    table = [json.loads(line) for line in lines_of(data_dir / "OCNLI" / file)]
+    table = [json.loads(line) for line in read_lines(data_dir / "OCNLI" / file)]
     labelled = [(row["sentence1"], row["sentence2"], row["label"]) for row in table if row["label"] != "-"]
     recipe = recipe_of("ocnli", data_dir)
     rows = rows_of(recipe, split)
@@ -159,7 +159,7 @@ def test_xnli_evaluates_the_languages_that_are_there(
     """Trained on rows in English that stand in for MNLI's, evaluated in both languages in one table."""
     (tmp_path / "xnli").mkdir()
     for name, source, rows in (("dev-en", "dev-en", 60), ("dev-zh", "dev-zh", 60), ("train-en", "test-en", 40)):
-        lines = lines_of(data_dir / "XNLI" / f"{source}.tsv.gz")[:rows]
+        lines = read_lines(data_dir / "XNLI" / f"{source}.tsv.gz")[:rows]
         (tmp_path / "xnli" / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     settings = ("--max-steps", 1, "--batch-size", 8, "--max-length", 48, "--device", "cpu", "--precision", "fp32")
     ran = run_bertkit("finetune", "xnli", "--data", "xnli", "-m", tiny_chinese_dir, "-o", "run", *settings)
@@ -225,7 +225,7 @@ def test_imdb_reads_the_begin_and_the_end(data_dir: Path, tiny_tokenizer_dir: Pa
     rows = Examples({"text": [" ".join(begin + middle + end), " ".join(begin + end)]}, "f", range(2))
     features, remarks = Task.unfitted(recipe).encode(rows, tokenizer, max_length=34, labelled=False)
     assert features.input_ids[0].tolist() == features.input_ids[1].tolist()
-    assert told(remarks) == ["1 longer than 34 truncated"]
+    assert lines_of(remarks) == ["1 longer than 34 truncated"]
 
 
 @pytest.mark.parametrize(("name", "file"), [("thucnews", "dev.txt.gz"), ("lcqmc", "test.txt.gz")])
@@ -236,7 +236,7 @@ def test_a_set_without_a_train_file(data_dir: Path, name: str, file: str) -> Non
     columns = ",".join(load_recipe(name).folder.headers["train"])
     files = {"train": str(data_dir / FOLDERS[name] / file), "columns": columns, "validation": "10%"}
     recipe = load_recipe(name).overridden(files).resolved()
-    rows = len(lines_of(data_dir / FOLDERS[name] / file))
+    rows = len(read_lines(data_dir / FOLDERS[name] / file))
     parts = [len(load(recipe, split)) for split in ("train", "validation")]
     assert sum(parts) == rows
     assert parts[1] == pytest.approx(rows / 10, rel=0.02)

@@ -37,7 +37,7 @@ from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, Task, TokenClassification, TokenClassificationTask
 from bertkit.tasks.catalog import load_recipe
-from bertkit.tasks.presentation import told
+from bertkit.tasks.presentation import lines_of
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.token_classification.output import as_conll, as_row, as_text
@@ -435,7 +435,7 @@ def test_tags_are_converted_to_one_scheme(write: Write, tokenizer: Tokenizer, tr
         assert examples.remarks.notes == ((f"tags converted from {scheme} to {final}",) if scheme != final else ())
         features, remarks = task.encode(examples, tokenizer, max_length=64)
         assert [task.labels[target] for target in features.labels["labels"].values] == [tag for row in wanted for tag in row]
-        assert told(remarks) == []
+        assert lines_of(remarks) == []
         scores = scores_of(task, wanted, examples)
         assert scores["f1"] == scores["strict_f1"] == scores["accuracy"] == 1.0
 
@@ -445,7 +445,7 @@ def test_illegal_tags_are_reported_and_not_asked_of_a_constrained_crf(write: Wri
     slips = [[("the", "O"), ("man", "I-WHO")], [("a", "B-THING"), ("b", "I-WHO")]]
     task, splits = fit_files(write("a.conll", as_columns([*TRAIN, *slips])), head=head, constrained=True)
     features, remarks = task.encode(splits["train"], tokenizer, max_length=24)
-    [remark] = told(remarks)
+    [remark] = lines_of(remarks)
     lines = (sum(len(sentence) + 1 for sentence in [*TRAIN, *slips[:at]]) + 1 for at in range(2))
     assert remark.startswith("2 tags in places where iob2 does not allow them")
     assert all(f"a.conll:{line}" in remark for line in lines)
@@ -468,9 +468,9 @@ def test_a_constrained_crf_learns_legal_tags_in_the_letters_of_its_labels(tokeni
 
 def test_predicted_tags_that_are_illegal_are_reported() -> None:
     task = task_of("O", "B-A", "I-A", scheme="iob2")
-    [remark] = told(task.counts_of([Prediction(["O", "I-A"])]))
+    [remark] = lines_of(task.counts_of([Prediction(["O", "I-A"])]))
     assert remark.startswith("1 predicted tag that iob2 does not allow")
-    assert told(task.counts_of([Prediction(["O", "B-A"])])) == []
+    assert lines_of(task.counts_of([Prediction(["O", "B-A"])])) == []
 
 
 def test_parts_of_speech_have_accuracy_and_no_entities(write: Write) -> None:
@@ -515,7 +515,7 @@ def test_other_forms_of_chunk_tags_are_scored_by_chunk(write: Write, tokenizer: 
     scores = scores_of(task, splits["train"].columns["tags"], splits["train"])
     assert (next(iter(scores)), scores["f1"]) == ("f1", 1.0)
     encoded = task.encode(splits["validation"], tokenizer, max_length=64)
-    assert not any("not seen in training" in remark for remark in told(encoded.counts)) or "bare" in (train, dev)
+    assert not any("not seen in training" in remark for remark in lines_of(encoded.counts)) or "bare" in (train, dev)
     restored = Task.restore(task.configure(BertConfig()), TokenClassification(labels=task.labels))
     assert restored.labels == task.labels
 
@@ -564,7 +564,7 @@ def test_the_same_chunks_in_other_letters_score_alike(write: Write, tokenizer: T
     assert {label[0] for label in task.labels} <= {"O", *train}
     gold, other = examples.values()
     encoding = task.encode(other, tokenizer, max_length=24)
-    assert (other.remarks.notes, told(encoding.counts)) == ((), [])
+    assert (other.remarks.notes, lines_of(encoding.counts)) == ((), [])
     assert (encoding.features.labels["labels"].values != IGNORED).all()
     scores = scores_of(task, gold.columns["tags"], other)
     assert (scores["f1"], scores["accuracy"], scores["sentence_accuracy"]) == (1.0, 1.0, 1.0)
@@ -574,7 +574,7 @@ def test_tags_that_training_lacks_are_reported_and_score_as_not_found(write: Wri
     dev = [*DEV, [("EU", "B-ELSE"), ("x", "I-ELSE"), ("man", "B-WHO")]]
     task, splits = fit_files(write("a.conll", as_columns(TRAIN)), write("b.conll", as_columns(dev)))
     features, remarks = task.encode(splits["validation"], tokenizer, max_length=24)
-    assert told(remarks) == ["2 words with tags not seen in training (B-ELSE, I-ELSE)"]
+    assert lines_of(remarks) == ["2 words with tags not seen in training (B-ELSE, I-ELSE)"]
     assert (features.labels["labels"].values == IGNORED).sum() == 2
     said = [*tags_in(DEV), ["O", "O", "B-WHO"]]
     scores = scores_of(task, said, splits["validation"])
@@ -587,8 +587,8 @@ def test_sentences_without_words_are_counted_in_training_too(write: Write, token
     rows = [{"text": text, "entities": [[0, 2, "X"]] if text == "EU" else []} for text in texts]
     task, splits = fit_files(write("a.jsonl", jsonl(rows)), write("b.jsonl", jsonl(rows[1:2])))
     features, remarks = task.encode(splits["train"], tokenizer, max_length=24)
-    assert (len(features), told(remarks)) == (2, ["2 without text"])
-    assert told(task.encode(splits["validation"], tokenizer, max_length=24).counts) == []
+    assert (len(features), lines_of(remarks)) == (2, ["2 without text"])
+    assert lines_of(task.encode(splits["validation"], tokenizer, max_length=24).counts) == []
 
 
 def test_intents_that_training_lacks_are_reported(write: Write, tokenizer: Tokenizer) -> None:
@@ -598,7 +598,7 @@ def test_intents_that_training_lacks_are_reported(write: Write, tokenizer: Token
     train = rows("a.jsonl", "book", "ask")
     task, splits = fit_files(train, rows("b.jsonl", "askk", "sell", "book"), intent=True)
     features, remarks = task.encode(splits["validation"], tokenizer, max_length=24)
-    assert told(remarks) == ["2 with intents not seen in training (askk, sell)"]
+    assert lines_of(remarks) == ["2 with intents not seen in training (askk, sell)"]
     assert features.labels["intent"].values.tolist() == [IGNORED, IGNORED, 1]
     dev = rows("b.jsonl", "ask", "Book")
     task, splits = fit_files(train, dev, intent=True)
@@ -1099,7 +1099,7 @@ def test_real_data_through_the_recipes(data_dir: Path, minilm: Path, chinese_tok
         flat = [tag for its in some.columns["tags"] for tag in its]
         names = [task.labels[target] if target != IGNORED else None for target in targets]
         assert names == [tag if tag in task.labels else None for tag in flat]
-        assert any("not seen in training (" in remark for remark in told(remarks)) == (None in names)
+        assert any("not seen in training (" in remark for remark in lines_of(remarks)) == (None in names)
         assert split != "train" or None not in names
     if name == "conll2003":
         assert Counter(kind for its in splits["train"].columns["tags"] for kind, _, _ in get_entities(its)) == ENTITIES

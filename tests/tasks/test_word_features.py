@@ -17,7 +17,7 @@ from bertkit.errors import UsageError
 from bertkit.features import Features
 from bertkit.readers import Examples
 from bertkit.tasks import TokenClassification, TokenClassificationTask
-from bertkit.tasks.presentation import told
+from bertkit.tasks.presentation import lines_of
 from bertkit.tasks.token_classification.features import WordFeatures, encode_words
 from bertkit.text.tokenizer import Tokenizer
 
@@ -175,7 +175,7 @@ def test_targets_stand_at_their_words(tokenizer, intent) -> None:
     task = task_of(*(f"T{i}" for i in range(69, -1, -1)), intents=("a", "b") if intent else ())
     examples = examples_of([["walking"] * 70, [], ["a", "b", "c"]], tags=tags, intent=["b", "b", "other"])
     features, counts = task.encode(examples, tokenizer, max_length=16)
-    assert told(counts) == [
+    assert lines_of(counts) == [
         "1 longer than 16 split into overlapping windows",
         "1 without text",
         "1 word with tags not seen in training (new)",
@@ -197,9 +197,9 @@ def test_what_is_shortened_is_said(tokenizer) -> None:
     examples = examples_of([["z" * 30, "the"], ["the"]])
     features, counts = task.encode(examples, tokenizer, max_length=8, labelled=False)
     windows = "1 longer than 8 split into overlapping windows"
-    assert told(counts) == ["3 words", windows, "1 word of more than 6 pieces shortened"]
+    assert lines_of(counts) == ["3 words", windows, "1 word of more than 6 pieces shortened"]
     assert features.input_ids.lengths.max() == 8
-    assert told(task.encode(examples.select([1]), tokenizer, max_length=8, labelled=False).counts) == ["1 word"]
+    assert lines_of(task.encode(examples.select([1]), tokenizer, max_length=8, labelled=False).counts) == ["1 word"]
     with pytest.raises(UsageError):
         task.encode(examples, tokenizer, max_length=2)
 

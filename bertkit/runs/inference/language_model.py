@@ -33,7 +33,7 @@ from bertkit.runs.evaluate import Split
 from bertkit.runs.inference.predictor import LONGEST, Predictor, Row
 from bertkit.runs.run_file import read_run_file, refuse_folder_of_runs, refuse_without_model
 from bertkit.tasks.output import OutputColumns
-from bertkit.tasks.presentation import Count, Prediction, Presents
+from bertkit.tasks.presentation import Count, Prediction, Presentation
 from bertkit.tasks.recipe import Recipe
 from bertkit.text.tokenizer import Encoded
 
@@ -81,7 +81,7 @@ class LanguageModelPredictor(Predictor):
         return objective_of(self.pretrained).head(self.pretrained.config)
 
     @property
-    def presents(self) -> Presents:
+    def presentation(self) -> Presentation:
         return Filled(self.pretrained.tokenizer.mask_token)
 
     def read_blocks(self, file: str) -> Iterator[Examples]:
@@ -214,7 +214,7 @@ class Likeliest(nn.Module):
         return Outputs({}, {"probabilities": probabilities, "tokens": tokens})
 
 
-class Filled(Presents):
+class Filled(Presentation):
     """How filled masks are shown and written."""
 
     family = "a pre-trained model"

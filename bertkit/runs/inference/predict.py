@@ -27,7 +27,7 @@ from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.inference.uncertain import Chooser
 from bertkit.runs.inference.window import Window, predict_window
 from bertkit.runs.inference.writers import COMPRESSED, Writer
-from bertkit.runs.remarks import report_remarks, tell
+from bertkit.runs.remarks import report_counts, report_remarks
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.output import Arrangement, OutputLayout
@@ -71,14 +71,14 @@ def predict_to(
     run, *others = runs_to_use(target, ensemble=ensemble)
     before = _as_before(how, options)
     predictor, blocks_of = _open(run, others, recipe, options | before, sources, split, layout.top_k)
-    presents = predictor.presents
-    layout.refuse_others(presents.details, presents.kind)
+    presentation = predictor.presentation
+    layout.refuse_others(presentation.details, presentation.kind)
     if to.form.ending not in FORMATS and (kept := next((name for name in ("keep", "id") if getattr(layout, name)), None)):
         what = f"{flag_of(kept)} adds a column, and the format {to.form.ending.lstrip('.')} has no columns"
         raise UsageError(what, hint="leave it out, or choose another format, such as jsonl or csv")
     if to.form.ending != TEXT:
-        to.form.check(f"{presents.family} cannot be written as {to.form.ending[1:]}", [*FORMATS, *presents.own_formats])
-    if lost := presents.lost_in(to.form.ending):
+        to.form.check(f"{presentation.family} cannot be written as {to.form.ending[1:]}", [*FORMATS, *presentation.own_formats])
+    if lost := presentation.lost_in(to.form.ending):
         progress.warn(lost)
     _Command(predictor, blocks_of, layout, to).run(_settings(predictor, split, overrides, to))
 
@@ -233,7 +233,7 @@ class _Command:
                 progress.note(f"{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
             if output.faults.count:
                 progress.warn(output.faults.summary())
-            tell(output.rows, output.counts)
+            report_counts(output.rows, output.counts)
             wrote = output.predictions
             if chooser is not None:
                 chosen = chooser.choose()
@@ -248,13 +248,13 @@ class _Pages:
     """Windows of predictions as bytes in one format. first: the first window of rows, which decides the columns."""
 
     def __init__(self, predictor: Predictor, layout: OutputLayout, form: OutputFormat, first: Examples) -> None:
-        self.presents, self.form = predictor.presents, form
-        if form.ending in ANNOTATIONS and "probabilities" in self.presents.details:
+        self.presentation, self.form = predictor.presentation, form
+        if form.ending in ANNOTATIONS and "probabilities" in self.presentation.details:
             layout = replace(layout, probabilities=True)
         self.layout = layout
         examples = predictor.standard(first)
-        columns = self.presents.columns(examples)
-        self.arrangement: Arrangement = layout.arrange(first, examples, columns, self.presents.details)
+        columns = self.presentation.columns(examples)
+        self.arrangement: Arrangement = layout.arrange(first, examples, columns, self.presentation.details)
         self.writer: Writer | None = None
         if form.ending in FORMATS:
             of_rows = (self.arrangement.columns, self.arrangement.predicted)
@@ -264,15 +264,15 @@ class _Pages:
         """The bytes of a window. begins: whether these are the first predictions."""
         rows, examples, predictions, _, numbers = window
         if self.form.ending == TEXT:
-            progress.show(self.presents.format_prediction(each, examples, row) for row, each in enumerate(predictions))
+            progress.show(self.presentation.format_prediction(each, examples, row) for row, each in enumerate(predictions))
             return b""
         if self.writer is None and not predictions:
             return b""
         if self.writer is None:
-            between = "" if begins else self.presents.own_formats[self.form.ending]
-            return (between + self.presents.format_file(predictions, examples, self.form.ending)).encode("utf-8")
+            between = "" if begins else self.presentation.own_formats[self.form.ending]
+            return (between + self.presentation.format_file(predictions, examples, self.form.ending)).encode("utf-8")
         predicted = [
-            self.presents.row(each, examples, row) | self.presents.detail(each, self.layout)
+            self.presentation.row(each, examples, row) | self.presentation.detail(each, self.layout)
             for row, each in enumerate(predictions)
         ]
         before = b"" if begins or not predicted else self.writer.between

@@ -33,7 +33,7 @@ from bertkit.readers import Examples, batched, columns_of, window_sizes
 from bertkit.runs.evaluate import Split, predict
 from bertkit.runs.inference.explanation import Explanation
 from bertkit.tasks.output import ALL, OutputLayout
-from bertkit.tasks.presentation import Count, Prediction, Presents
+from bertkit.tasks.presentation import Count, Prediction, Presentation
 from bertkit.tasks.task import FINETUNE, Task
 
 Row = Mapping[str, Any] | str | Sequence[str]
@@ -167,19 +167,19 @@ class Predictor:
         """
         rows = Examples({name: [] for name in names}, "batch", [])
         examples = self.standard(rows)
-        arranged = OutputLayout(keep=(ALL,)).arrange(rows, examples, self.presents.columns(examples), {})
+        arranged = OutputLayout(keep=(ALL,)).arrange(rows, examples, self.presentation.columns(examples), {})
         shown = {name: shown for shown, name in arranged.kept.items()}
         inputs = [shown.get(name, name) for name in names]
         return inputs, [name for name in arranged.columns if name not in {*inputs, "id"}]  # a batch's rows have no numbers
 
     @property
-    def presents(self) -> Presents:
+    def presentation(self) -> Presentation:
         """How its predictions are shown and written."""
         raise self._headless()
 
     def rows(self, predictions: Sequence[Prediction], examples: Examples) -> list[dict[str, Any]]:
         """The rows that `bertkit predict` writes, without ids: the input and the prediction of each example."""
-        return [self.presents.row(prediction, examples, number) for number, prediction in enumerate(predictions)]
+        return [self.presentation.row(prediction, examples, number) for number, prediction in enumerate(predictions)]
 
     def predict_examples(self, examples: Examples) -> list[Prediction]:
         """One prediction per example; examples must have the task's standard columns."""

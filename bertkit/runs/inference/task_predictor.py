@@ -22,10 +22,10 @@ from bertkit.readers import Examples, batched, is_blank
 from bertkit.runs.evaluate import Scored, Split, predict_each, score_splits
 from bertkit.runs.inference.explanation import Explanation, inputs_times_gradients, sum_by_word
 from bertkit.runs.inference.predictor import Predictor, Row, checked_rows
-from bertkit.runs.remarks import report_remarks, tell
+from bertkit.runs.remarks import report_counts, report_remarks
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask
-from bertkit.tasks.presentation import Count, Prediction, Presents
+from bertkit.tasks.presentation import Count, Prediction, Presentation
 from bertkit.tasks.recipe import Recipe, unread_columns
 from bertkit.tasks.task import Task
 
@@ -58,7 +58,7 @@ class TaskPredictor(Predictor):
         return cls(target, OneProcess.on(device))._ready()
 
     @property
-    def presents(self) -> Presents:
+    def presentation(self) -> Presentation:
         return self.task
 
     @property
@@ -143,7 +143,7 @@ def predict_and_tell(target: Opened, examples: Examples) -> list[Prediction]:
     report_remarks(examples.remarks)
     predictor = TaskPredictor(target, accelerator)
     split, counts = predictor.encode(examples)
-    tell(len(examples), counts)
+    report_counts(len(examples), counts)
     with progress.bar("predict", len(split.features)) as bar:
         predictions = predictor.decode(split, bar)
     accelerator.wait_for_everyone()

@@ -59,7 +59,7 @@ class Chooser:
         return [*self.predictor.task.recipe.texts_of(window.examples)] if window.predictions else []
 
     def _certainty(self, window: Window) -> list[float]:
-        return [self.predictor.presents.detail(each, self.layout)["certainty"] for each in window.predictions]
+        return [self.predictor.presentation.detail(each, self.layout)["certainty"] for each in window.predictions]
 
 
 def least_certain(certainty: Sequence[float], count: int) -> list[int]:

@@ -46,7 +46,7 @@ def predict_window(predictor: Predictor, rows: Examples, rate: Rate | None = Non
     split, counts = predictor.encode(examples)
     bar = progress.NO_BAR if rate is None else _Part(rate, rows, len(split.features) * len(predictor.folders))
     predictions = predictor.decode(split, bar)
-    return Window(rows, examples, predictions, (*counts, *predictor.presents.counts_of(predictions)), numbers)
+    return Window(rows, examples, predictions, (*counts, *predictor.presentation.counts_of(predictions)), numbers)
 
 
 class _Part:
