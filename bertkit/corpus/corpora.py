@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertkit.corpus.directory import check_same_tokenizer, read_meta
+from bertkit.corpus.directory import read_meta, refuse_different_tokenizers
 from bertkit.errors import UsageError
 from bertkit.readers.remote import is_url
 from bertkit.text.tokenizer import Tokenizer
@@ -24,7 +24,7 @@ class Corpus(NamedTuple):
     meta: dict[str, Any]
     share: float = 1.0
 
-    def check_tokenizer(self, tokenizer: Tokenizer, model: str) -> None:
+    def refuse_other_tokenizer(self, tokenizer: Tokenizer, model: str) -> None:
         """Raise UsageError if the tokenizer is not the corpus's. model: the model that it belongs to."""
         own = self.meta["tokenizer"]
         if tokenizer.fingerprint != own["fingerprint"]:
@@ -43,7 +43,7 @@ def open_corpora(names: Sequence[str | Path]) -> list[Corpus]:
     """
     folders, given = zip(*map(_weighted, map(str, names)), strict=True)
     metas = [*map(read_meta, folders)]
-    check_same_tokenizer(folders, metas)
+    refuse_different_tokenizers(folders, metas)
     if twice := [folder for number, folder in enumerate(folders) if folder.resolve() in map(Path.resolve, folders[:number])]:
         raise UsageError("the corpus is given twice", where=str(twice[0]), hint="use a weight to set how often it is read")
     weights = [meta["train"]["tokens"] for meta in metas] if not any(given) else [weight or 1.0 for weight in given]

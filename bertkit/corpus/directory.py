@@ -25,7 +25,7 @@ _REFUSED = "refused"  # below BUILDING, once text was refused: the same sources 
 DECIDED = "decided"  # below BUILDING, once all parts are there: which documents are kept, and in which shards
 
 
-def check_same_tokenizer(folders: Sequence[Path], metas: Sequence[dict[str, Any]]) -> None:
+def refuse_different_tokenizers(folders: Sequence[Path], metas: Sequence[dict[str, Any]]) -> None:
     """Raise UsageError for corpora of different tokenizers. metas: what `read_meta` gave for each folder."""
     for folder, meta in zip(folders, metas, strict=True):
         if meta["tokenizer"] != metas[0]["tokenizer"]:

@@ -54,7 +54,7 @@ def open_held_out(name: str, corpora: Sequence[str | Path], overrides: Mapping[s
     check_max_length(config.lengths()[-1][0], pretrained.config)
     config = replace(config, objective=objective_of(pretrained, config.objective).name)
     opened = open_corpora(folders)
-    opened[0].check_tokenizer(pretrained.tokenizer, name)
+    opened[0].refuse_other_tokenizer(pretrained.tokenizer, name)
     accelerator = start_accelerator(config.device)
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     sequences = held_out_sequences(opened, pretrained.tokenizer, config, **place)

@@ -85,7 +85,7 @@ def pretrain(
     refuse_differences({name: value for name, value in read if not name.endswith(".source")}, accelerator, hint=SAME)
     earlier = _Earlier.of(run, read_last if continue_with else {})
     if continue_with:
-        continue_with[0].check_tokenizer(tokenizer, str(corpora[0].folder))
+        continue_with[0].refuse_other_tokenizer(tokenizer, str(corpora[0].folder))
         corpora = continue_with
     objective = OBJECTIVES[config.objective]
     resuming = run is not None and run.resume_from is not None

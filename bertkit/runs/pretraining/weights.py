@@ -70,7 +70,7 @@ def build_model(
         model_config = replace(architecture, is_decoder=objective.causal, pad_token_id=tokenizer.pad_token_id)
         origin: dict[str, Any] = {"name": "fresh", "config": model_config.to_dict()}
     else:
-        corpus.check_tokenizer(pretrained.tokenizer, pretrained.name)
+        corpus.refuse_other_tokenizer(pretrained.tokenizer, pretrained.name)
         if pretrained.config.is_decoder and not objective.causal:
             causal = " or ".join(other.name for other in OBJECTIVES.values() if other.causal)
             what = f"{model} is a causal model, but --objective is {objective.name}"
