@@ -292,7 +292,7 @@ def warm_up(module: nn.Module, most_tokens: int) -> None:
                 layers[-1](hidden, packing.select(hidden), packing.rows)
 
 
-def check_compiler(device: torch.device) -> None:
+def refuse_without_compiler(device: torch.device) -> None:
     """Raise MachineError where torch.compile has no compiler for this device."""
     try:
         torch.compile(torch.sin)(torch.ones(2, device=device))

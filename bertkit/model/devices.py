@@ -91,7 +91,7 @@ def start_accelerator(device: str | None = None) -> Accelerator:
     from accelerate import Accelerator
     from accelerate.utils import GradientAccumulationPlugin
 
-    _check_launch()
+    _refuse_incomplete_launch()
     on_cpu = _available(device) == "cpu"
     keep_freed_memory()
     for name, (none, instead) in _IGNORED.items():
@@ -105,7 +105,7 @@ def start_accelerator(device: str | None = None) -> Accelerator:
     return accelerator
 
 
-def _check_launch() -> None:
+def _refuse_incomplete_launch() -> None:
     """Raise UsageError if environment variables ask for several processes without saying how to connect them."""
     numbers = {name: os.environ.get(name) for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")}
     for name, value in numbers.items():

@@ -298,9 +298,9 @@ def load_weights(module: nn.Module, folder: Path, *, fresh_head: bool = False) -
         what = "tie_word_embeddings is false, and the decoder has its own weights; bertkit supports only tied ones"
         raise ModelError(what, where=str(folder), hint="bertkit finetune can use it: it needs only the encoder")
     state = _fill_tied(state, own)
-    _check_encoder(own, state, folder)
+    _refuse_other_encoder(own, state, folder)
     state = {name: tensor for name, tensor in state.items() if name in own and not (fresh_head and _is_head(name))}
-    _check_shapes(own, state, folder)
+    _refuse_other_shapes(own, state, folder)
     module.load_state_dict(state, strict=False)
     return [name for name in own if name not in state]
 
@@ -313,7 +313,7 @@ def _is_head(name: str) -> bool:
     return not (_is_encoder(name) or name.removeprefix("bert.").startswith("pooler."))
 
 
-def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path) -> None:
+def _refuse_other_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path) -> None:
     """Raise ModelError unless the file's embeddings and encoder have exactly the module's names."""
     missing = [name for name in own if _is_encoder(name) and name not in state]
     surplus = [name for name in state if _is_encoder(name) and name not in own]
@@ -329,7 +329,7 @@ def _check_encoder(own: dict[str, Tensor], state: dict[str, Tensor], folder: Pat
     raise ModelError("; ".join([what, *parts]), where=str(folder), hint="take config.json and the weights from the same model")
 
 
-def _check_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path) -> None:
+def _refuse_other_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path) -> None:
     """Raise ModelError unless each tensor of the file has the module's shape."""
     wrong = [name for name, tensor in state.items() if tensor.shape != own[name].shape]
     if not wrong:
@@ -343,7 +343,7 @@ def _check_shapes(own: dict[str, Tensor], state: dict[str, Tensor], folder: Path
     raise ModelError(f"wrong shapes: {listed(shapes, separator='; ')}", where=str(folder), hint=hint)
 
 
-def check_vocabulary(tokenizer: Tokenizer, config: BertConfig) -> None:
+def refuse_larger_vocabulary(tokenizer: Tokenizer, config: BertConfig) -> None:
     """Raise ModelError if the tokenizer has ids beyond the embedding; fewer ids are fine (padded embeddings)."""
     if tokenizer.vocab_size > config.vocab_size:
         what = f"the tokenizer has {tokenizer.vocab_size} tokens, the model's embedding only {config.vocab_size}"

@@ -16,7 +16,7 @@ from bertkit.features import Features
 from bertkit.manifest import sha256_once, verify
 from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
-from bertkit.model.directory import CONFIG_FILES, check_vocabulary, load_weights, read_config, resolve, weights_hash
+from bertkit.model.directory import CONFIG_FILES, load_weights, read_config, refuse_larger_vocabulary, resolve, weights_hash
 from bertkit.model.layerwise import reinitialize
 from bertkit.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
@@ -49,7 +49,7 @@ def open_pretrained(name: str) -> Pretrained:
     verify(folder, {*CONFIG_FILES, *TOKENIZER_FILES}.__contains__)
     config = read_config(folder)
     tokenizer = Tokenizer.load(folder)
-    check_vocabulary(tokenizer, config)
+    refuse_larger_vocabulary(tokenizer, config)
     return Pretrained(name, folder, config, tokenizer)
 
 
@@ -76,7 +76,7 @@ def start_from(
     reinitialize(module, architecture, config)
 
 
-def check_segments(features: Features, config: BertConfig) -> None:
+def refuse_too_many_segments(features: Features, config: BertConfig) -> None:
     """Raise ModelError for text pairs if the model has too few segment types."""
     segments = 1 + int(features.token_type_ids.values.max(initial=0))
     if segments > config.type_vocab_size:
@@ -84,7 +84,7 @@ def check_segments(features: Features, config: BertConfig) -> None:
         raise ModelError(what, hint="choose a model that was trained with pairs, or join the texts in one column")
 
 
-def check_max_length(max_length: int, config: BertConfig, *, option: str = "--max-length") -> None:
+def refuse_too_long(max_length: int, config: BertConfig, *, option: str = "--max-length") -> None:
     """Raise UsageError where `option` asks for sequences longer than the model has positions."""
     if max_length > config.max_position_embeddings:
         what = f"{option} is {max_length}; the model has {config.max_position_embeddings} positions"

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertkit.errors import UsageError
 from bertkit.model.config import BLOCK_KEY
-from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
+from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_long
 from bertkit.readers import Remarks
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs, refuse_without_model
@@ -91,5 +91,5 @@ def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_p
     if run is not None and run["status"] != "finished":
         unfinished = f"{name} is not finished: using its best model so far"
         task = replace(task, remarks=task.remarks + Remarks(warnings=(unfinished,)))
-    check_max_length(task.recipe.training.max_length, pretrained.config)
+    refuse_too_long(task.recipe.training.max_length, pretrained.config)
     return Opened(pretrained, task, written, run or {})

@@ -25,7 +25,7 @@ from bertkit.errors import ModelError, Stopped, UsageError
 from bertkit.manifest import MANIFEST, raise_damage
 from bertkit.model import peers
 from bertkit.model.batch import Batch
-from bertkit.model.bert import check_compiler, compile_layers, set_activation_checkpointing
+from bertkit.model.bert import compile_layers, refuse_without_compiler, set_activation_checkpointing
 from bertkit.model.devices import peak_memory
 from bertkit.model.directory import read_state_dict
 from bertkit.model.dropout import seed_dropout, set_dropout
@@ -224,7 +224,7 @@ def check_machine(config: TrainConfig, device: torch.device) -> None:
     """Raise UsageError or MachineError for settings that this machine cannot train with."""
     refuse_without_gpu(config.precision, device)
     if config.compile:
-        check_compiler(device)
+        refuse_without_compiler(device)
 
 
 def _summary(scores: dict[str, float | None]) -> str:

@@ -11,7 +11,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from bertkit.errors import MachineError
 from bertkit.model.batch import Batch, pack
-from bertkit.model.bert import BertModel, check_compiler, compile_layers, initialize
+from bertkit.model.bert import BertModel, compile_layers, initialize, refuse_without_compiler
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import seed_dropout, set_dropout
 
@@ -82,5 +82,5 @@ def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(torch, "compile", fails)
     with pytest.raises(MachineError, match=r"torch cannot compile here \(no g\+\+ was found\)") as raised:
-        check_compiler(torch.device("cpu"))
+        refuse_without_compiler(torch.device("cpu"))
     assert "g++" in str(raised.value.hint)

@@ -34,10 +34,10 @@ from bertkit.model import directory as model_directory
 from bertkit.model.config import BertConfig
 from bertkit.model.directory import (
     MINILM_COMMAND,
-    check_vocabulary,
     load_weights,
     read_config,
     read_state_dict,
+    refuse_larger_vocabulary,
     resolve,
     save_model,
     weights_hash,
@@ -486,8 +486,8 @@ def test_check_vocabulary(tiny_tokenizer_dir: Path) -> None:
     tokenizer = Tokenizer.load(tiny_tokenizer_dir)
     size = tokenizer.vocab_size
     for enough in (size, size + 8):
-        check_vocabulary(tokenizer, BertConfig(vocab_size=enough))
-    refusal(lambda: check_vocabulary(tokenizer, BertConfig(vocab_size=size - 1)), str(size), str(size - 1))
+        refuse_larger_vocabulary(tokenizer, BertConfig(vocab_size=enough))
+    refusal(lambda: refuse_larger_vocabulary(tokenizer, BertConfig(vocab_size=size - 1)), str(size), str(size - 1))
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
@@ -559,7 +559,7 @@ def test_saved_views_of_one_flat_tensor(save) -> None:
     again = new_module(CLASSIFIER, num_labels=3)
     assert load_weights(again, folder) == []
     assert equal(again.state_dict(), module.state_dict())
-    check_vocabulary(Tokenizer.load(folder), config)
+    refuse_larger_vocabulary(Tokenizer.load(folder), config)
 
 
 def test_tied_weights_are_saved_once(make_model_dir, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from bertkit.config import filled
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.precision import refuse_int8
-from bertkit.model.pretrained import Pretrained, check_max_length, check_segments, open_pretrained
+from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_long, refuse_too_many_segments
 from bertkit.readers import Examples
 from bertkit.readers.splitting import why_another_share
 from bertkit.report import Report, show
@@ -79,7 +79,7 @@ def finetune(
     if note := check_metrics(recipe.metrics):
         progress.note(note)
     if recipe.training.max_length is not None:
-        check_max_length(recipe.training.max_length, pretrained.config)
+        refuse_too_long(recipe.training.max_length, pretrained.config)
 
     data = data or read_splits(recipe)
     before = (run and run.unfinished) or {}  # run.json of the run to resume
@@ -140,7 +140,7 @@ def _fitted(
     if chosen is None or earlier:
         chosen = choose_settings(recipe, data.rows[recipe.train_split], pretrained, earlier=earlier)
     config = filled(recipe.training, earlier, chosen)
-    check_max_length(config.max_length, pretrained.config)
+    refuse_too_long(config.max_length, pretrained.config)
     recipe = replace(recipe, training=config)
     task = Task.fit(recipe, data.training, pretrained.config, fresh_head=fresh_head, where=str(pretrained.folder))
     if chosen:
@@ -155,7 +155,7 @@ def _encoded(task: Task, rows: Mapping[str, Examples], pretrained: Pretrained, *
     training = splits[task.recipe.train_split]
     splits[task.recipe.train_split] = replace(training, features=training.features.with_targets())
     for split in splits.values():
-        check_segments(split.features, pretrained.config)
+        refuse_too_many_segments(split.features, pretrained.config)
     return splits
 
 

@@ -17,7 +17,7 @@ from bertkit.errors import UsageError
 from bertkit.features import Ragged
 from bertkit.model.config import BLOCK_KEY
 from bertkit.model.devices import start_accelerator
-from bertkit.model.pretrained import check_max_length, open_pretrained
+from bertkit.model.pretrained import open_pretrained, refuse_too_long
 from bertkit.readers import Examples
 from bertkit.report import Piece
 from bertkit.runs.evaluate import Split
@@ -51,7 +51,7 @@ def open_held_out(name: str, corpora: Sequence[str | Path], overrides: Mapping[s
     block = pretrained.config.extra.get(BLOCK_KEY) or {}  # also where run.json is missing
     asked = {"objective": block["objective"]} if block.get("objective") in OBJECTIVES else {}
     config = settings_of(asked | (values or {}).get("training", {}), overrides)
-    check_max_length(config.lengths()[-1][0], pretrained.config)
+    refuse_too_long(config.lengths()[-1][0], pretrained.config)
     config = replace(config, objective=objective_of(pretrained, config.objective).name)
     opened = open_corpora(folders)
     opened[0].refuse_other_tokenizer(pretrained.tokenizer, name)

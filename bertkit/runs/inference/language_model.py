@@ -24,7 +24,7 @@ from bertkit.model.devices import Processes, start_accelerator
 from bertkit.model.directory import read_config, resolve
 from bertkit.model.heads import Head
 from bertkit.model.language_model import LanguageModel
-from bertkit.model.pretrained import Pretrained, check_max_length, open_pretrained
+from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_long
 from bertkit.progress import NO_BAR, Bar, plain
 from bertkit.readers import Examples
 from bertkit.readers.content import source_name
@@ -253,7 +253,7 @@ def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) 
     _refuse_causal(pretrained)
     longest = min(LONGEST, pretrained.config.max_position_embeddings)
     config = settings_of({}, {"max_length": longest, **overrides})
-    check_max_length(config.max_length, pretrained.config)
+    refuse_too_long(config.max_length, pretrained.config)
     processes = start_accelerator(config.device)
     return LanguageModelPredictor(
         pretrained, processes, config.precision, settings=config, top_k=top_k or TOP_K, opening=opening

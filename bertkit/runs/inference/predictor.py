@@ -27,7 +27,7 @@ from bertkit.model.directory import load_weights
 from bertkit.model.heads import Head, Vectors
 from bertkit.model.int8 import quantize
 from bertkit.model.precision import Precision, multiply_in, resolve_precision
-from bertkit.model.pretrained import Pretrained, check_segments, open_pretrained
+from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_many_segments
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, columns_of, window_sizes
 from bertkit.runs.evaluate import Split, predict
@@ -265,7 +265,7 @@ class Predictor:
             with self._encoding:
                 encoded = self.pretrained.tokenizer.encode(*columns, max_length=self.max_length)
             features = Features(encoded.input_ids, encoded.token_type_ids, encoded.examples)
-            check_segments(features, self.pretrained.config)
+            refuse_too_many_segments(features, self.pretrained.config)
             found += self._run(module, features)["vectors"]
             first += len(window)
         if layer is not None:

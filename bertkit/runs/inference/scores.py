@@ -16,7 +16,7 @@ from bertkit.metrics import bootstrap
 from bertkit.metrics.bootstrap import RESAMPLES, resampled
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.devices import start_accelerator
-from bertkit.model.pretrained import check_segments
+from bertkit.model.pretrained import refuse_too_many_segments
 from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.report import Finding, Piece, Report, Table
@@ -90,7 +90,7 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None, *, ch
     tokenizer = target.pretrained.tokenizer
     data = {split: encode_split(task, split, examples, tokenizer, checked=checked) for split, examples in rows.items()}
     for name, split in data.items():
-        check_segments(split.features, target.pretrained.config)
+        refuse_too_many_segments(split.features, target.pretrained.config)
         _warn_if_seen(target, task, name, split.examples)
     scored = predictor.evaluate(data)
     accelerator.wait_for_everyone()

@@ -16,7 +16,7 @@ from bertkit.errors import UsageError, did_you_mean
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.devices import OneProcess, Processes, start_accelerator, start_processes
 from bertkit.model.precision import refuse_int8
-from bertkit.model.pretrained import check_segments
+from bertkit.model.pretrained import refuse_too_many_segments
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, is_blank
 from bertkit.runs.evaluate import Scored, Split, predict_each, score_splits
@@ -74,7 +74,7 @@ class TaskPredictor(Predictor):
     def encode(self, examples: Examples) -> tuple[Split, tuple[Count, ...]]:
         with self._encoding:
             features, counts = self.task.encode(examples, self.pretrained.tokenizer, labelled=False)
-        check_segments(features, self.pretrained.config)
+        refuse_too_many_segments(features, self.pretrained.config)
         blank = [tuple(map(is_blank, texts)) for texts in self.task.recipe.texts_of(examples)]
         half = sum(len(row) == 2 and any(row) for row in blank if not all(row))
         empty = Count(sum(map(all, blank)), "{} without text"), Count(half, "{} with one of two texts empty")

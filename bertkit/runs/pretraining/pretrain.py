@@ -25,7 +25,7 @@ from bertkit.model.batch import Batch
 from bertkit.model.config import PRETRAINING, BertConfig
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.precision import Precision, refuse_int8, resolve_precision
-from bertkit.model.pretrained import check_max_length
+from bertkit.model.pretrained import refuse_too_long
 from bertkit.runs.directory import SAME, RunFolder
 from bertkit.runs.pretraining.corpora import continued_with, describe_corpora
 from bertkit.runs.pretraining.course import Course, mean_batch_size
@@ -94,7 +94,7 @@ def pretrain(
     )
     lengths = config.lengths()
     longest = max(length for length, _ in lengths)
-    check_max_length(longest, model_config, option="--phases" if config.phases else "--max-length")
+    refuse_too_long(longest, model_config, option="--phases" if config.phases else "--max-length")
     precision = _precision(config, model_config, gpus, accelerator, earlier.run.get("dtype"))
     in_precision = replace(config, precision=precision.name)
     mixes = [mix_of(corpora, tokenizer, config, length, earlier.place_in(phase)) for phase, (length, _) in enumerate(lengths)]
