@@ -220,7 +220,7 @@ def train(
     return state
 
 
-def check_machine(config: TrainConfig, device: torch.device) -> None:
+def refuse_unsupported(config: TrainConfig, device: torch.device) -> None:
     """Raise UsageError or MachineError for settings that this machine cannot train with."""
     refuse_without_gpu(config.precision, device)
     if config.compile:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
 
 
-def check_trackers(names: Sequence[str] | None) -> None:
+def refuse_unusable_trackers(names: Sequence[str] | None) -> None:
     """Raise UsageError for a tracker that is none of TRACKERS, MachineError for one whose package is missing."""
     for name in names or ():
         if name not in TRACKERS:

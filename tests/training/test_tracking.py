@@ -12,7 +12,7 @@ import pytest
 from bertkit.errors import MachineError, UsageError
 from bertkit.model.devices import start_accelerator
 from bertkit.training.optimizer import Optimizer
-from bertkit.training.tracking import check_trackers, tracked
+from bertkit.training.tracking import refuse_unusable_trackers, tracked
 
 ROWS = "text,label\ngood movie,pos\nbad movie,neg\ngreat film,pos\npoor plot,neg\n"
 
@@ -91,12 +91,12 @@ def test_trackers_that_are_unknown_or_missing(
 ) -> None:
     packages |= {"tensorboard": True, "wandb": False}
     with pytest.raises(error) as caught:
-        check_trackers(names)
+        refuse_unusable_trackers(names)
     assert names[-1] in caught.value.what
     assert caught.value.exit_code == code
     assert hint in (caught.value.hint or "")
-    check_trackers(names[:-1])
-    check_trackers(None)
+    refuse_unusable_trackers(names[:-1])
+    refuse_unusable_trackers(None)
 
 
 def test_a_tracker_is_refused_before_the_data_is_encoded(bertkit) -> None:

@@ -31,8 +31,8 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import Splits, input_paths, read_splits
 from bertkit.tasks.task import Task
-from bertkit.training.loop import check_machine
-from bertkit.training.tracking import check_trackers
+from bertkit.training.loop import refuse_unsupported
+from bertkit.training.tracking import refuse_unusable_trackers
 
 _ROWS_ASTRAY, _SHARE_ASTRAY = 2, 0.25  # how far the number of held-out rows may be from the requested one without a warning
 
@@ -66,7 +66,7 @@ def finetune(
     """
     refuse_int8(recipe.training.precision, "training")
     accelerator = start_accelerator(recipe.training.device)
-    check_machine(recipe.training, accelerator.device)
+    refuse_unsupported(recipe.training, accelerator.device)
     reads: list[str | Path] = [model, *input_paths(recipe, name)]
     run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
     if run is not None:
@@ -75,7 +75,7 @@ def finetune(
     eval_splits, recipe = recipe.eval_splits, recipe.resolved()
     if recipe.data is not None and (missing := [split for split in eval_splits if split not in recipe.eval_splits]):
         progress.note(f"{recipe.data} has no files for some splits, which are not evaluated: {', '.join(missing)}")
-    check_trackers(recipe.training.track)
+    refuse_unusable_trackers(recipe.training.track)
     if note := check_metrics(recipe.metrics):
         progress.note(note)
     if recipe.training.max_length is not None:

@@ -37,9 +37,9 @@ from bertkit.runs.pretraining.training import PreparedPretraining, train_into, t
 from bertkit.runs.pretraining.weights import build_model
 from bertkit.runs.run_file import describe_run, flat
 from bertkit.text.tokenizer import Tokenizer
-from bertkit.training.loop import check_machine
+from bertkit.training.loop import refuse_unsupported
 from bertkit.training.state import TrainState, read_progress
-from bertkit.training.tracking import check_trackers
+from bertkit.training.tracking import refuse_unusable_trackers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -169,10 +169,10 @@ class _Earlier(NamedTuple):
 
 def _refuse_settings(config: PretrainConfig, gpus: Gpus | None, accelerator: Accelerator) -> None:
     """Raise UsageError for settings that cannot be used on this machine, or on `gpus`."""
-    check_trackers(config.track)
+    refuse_unusable_trackers(config.track)
     refuse_int8(config.precision, "training")
     if gpus is None:
-        check_machine(config, accelerator.device)
+        refuse_unsupported(config, accelerator.device)
     elif config.hours is not None:
         what = "--hours is planned by timing steps, which is impossible on GPUs that are not available here"
         raise UsageError(what, hint="give --max-steps or --num-epochs")
