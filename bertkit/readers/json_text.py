@@ -38,7 +38,7 @@ def broken_json(error: Exception, text: str, where: str, hint: str) -> DataError
     return DataError(f"this is not JSON: {what}", where=where, hint=hint)
 
 
-def check_characters(text: str, values: Iterable[tuple[Any, str, str]]) -> None:
+def refuse_half_characters(text: str, values: Iterable[tuple[Any, str, str]]) -> None:
     """Raise DataError for half of a surrogate pair, which JSON can escape.
 
     values: what was read from the text, each with its place in the JSON and the error's `where`.

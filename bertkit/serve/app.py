@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from bertkit import __version__, progress
 from bertkit.errors import UserError
-from bertkit.readers.json_text import check_characters
+from bertkit.readers.json_text import refuse_half_characters
 from bertkit.runs.evaluate import Split
 from bertkit.runs.inference.predictor import Row
 from bertkit.serve.batcher import Batcher, Job, Refusal, form_of
@@ -251,7 +251,7 @@ async def _read(request: Request, max_bytes: int) -> dict[str, Any]:
     try:
         text = body.decode("utf-8")
         asked = json.loads(text, parse_constant=_refuse_constant)
-        check_characters(text, [(asked, "the request", "")])
+        refuse_half_characters(text, [(asked, "the request", "")])
     except (ValueError, RecursionError) as error:
         raise Refusal(400, f"the request is not JSON: {error}" if body else "the request is empty; expected JSON") from None
     if not isinstance(asked, dict):

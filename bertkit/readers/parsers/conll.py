@@ -102,7 +102,7 @@ def _sentences(content: Content, layout: _Layout, separator: str | None, column:
             width, first = (len(COLUMNS) if conllu else len(fields)), number
             tag_column = _tag_column(column, width, conllu, where)
             if width == 1 and separator is not None:
-                _check_separator(fields[0], separator, where)
+                _refuse_absent_separator(fields[0], separator, where)
         if len(fields) != width:
             raise _ragged(fields, width, between, where, None if conllu else first)
         if conllu and not fields[0].isdecimal():
@@ -230,7 +230,7 @@ def _tag_column(column: str | int | None, width: int, conllu: bool, where: str) 
     raise UsageError(f"no column {column!r}; the file has columns 1 to {width}", where=where, hint=hint)
 
 
-def _check_separator(line: str, separator: str, where: str) -> None:
+def _refuse_absent_separator(line: str, separator: str, where: str) -> None:
     """Raise DataError where the given separator does not occur in the line and another one does."""
     other = next((name for mark, name in (("\t", "tabs"), (" ", "spaces")) if mark in line.strip(_BLANK)), None)
     if other:

@@ -57,7 +57,7 @@ def parse_delimited(
         columns=columns,
         keep_broken=keep_broken,
         broken=content.broken,
-        check_header=partial(_check_header, is_detected=separator is None, quoting=quoting),
+        refuse_header=partial(_refuse_misread_header, is_detected=separator is None, quoting=quoting),
         hint=lambda row, width: _ragged_hint(row, width, between, quoting),
     )
     yield from (replace(block, remarks=remarks + block.remarks) for block in blocks)
@@ -103,12 +103,12 @@ def parse_table(
     columns: tuple[str, ...] | None = None,
     keep_broken: bool = False,
     broken: Set[int] = frozenset(),
-    check_header: Callable[[list[str], str], None] | None = None,
+    refuse_header: Callable[[list[str], str], None] | None = None,
 ) -> Iterator[Examples]:
     """Rows of fields as examples, the first row their header.
 
     columns: the names of the columns, if there is no header. keep_broken: rows with too few or too many fields are kept, with
-    None in every column, as are rows that begin on the lines `broken`. check_header: raises DataError for a header that cannot
+    None in every column, as are rows that begin on the lines `broken`. refuse_header: raises DataError for a header that cannot
     be one, given its place. hint: what to do about a broken row, given the right number of fields. Raises DataError with the
     row.
     """
@@ -118,8 +118,8 @@ def parse_table(
     if first is None:
         raise DataError("the file is empty", where=source)
     where, header = f"{source}:{first[0][0]}", first[1][0]
-    if check_header and not columns:
-        check_header(header, where)
+    if refuse_header and not columns:
+        refuse_header(header, where)
     names, remarks = (columns, Remarks()) if columns else _header(header, where)
     if not columns or tuple(header) == columns:  # a header equal to `columns` is not a row either
         first = first[0][1:], first[1][1:]
@@ -252,7 +252,7 @@ def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError
         position = end.end()
 
 
-def _check_header(header: list[str], where: str, *, is_detected: bool, quoting: bool) -> None:
+def _refuse_misread_header(header: list[str], where: str, *, is_detected: bool, quoting: bool) -> None:
     """Raise DataError if the header's names are in quotes that the format does not have, or if it is a single name that
     contains another separator than the detected one.
     """

@@ -30,7 +30,7 @@ def parse_parallel(folder: Path, *, encoding: str | None = None, max_file_size: 
     if not lines[tokens_path]:
         raise DataError("the file is empty", where=str(tokens_path))
     for path in lines:
-        _check_rows(tokens_path, path, lines)
+        _refuse_unequal_rows(tokens_path, path, lines)
 
     # At runs of spaces, which SNIPS has, and nowhere else: str.split would also cut at U+00A0.
     tokens, tags = ([[*filter(None, line.split(" "))] for line in lines[path]] for path in (tokens_path, tags_path))
@@ -64,7 +64,7 @@ def _find(folder: Path, name: str) -> Path | None:
     return paths[0] if paths else None
 
 
-def _check_rows(one: Path, other: Path, lines: dict[Path, list[str]]) -> None:
+def _refuse_unequal_rows(one: Path, other: Path, lines: dict[Path, list[str]]) -> None:
     """Raise DataError, with the first row that only one file has, if the files have different numbers of rows."""
     long, short = sorted((one, other), key=lambda path: -len(lines[path]))
     if len(lines[long]) > len(lines[short]):
