@@ -55,7 +55,7 @@ def class_name(value: Any, names: Sequence[str], where: str) -> str | None:
     return names[value]
 
 
-def check_labels(examples: Examples, column: str) -> None:
+def refuse_nested_labels(examples: Examples, column: str) -> None:
     """Raise DataError with the row for a label that is not text, a number or a boolean."""
     for row, value in enumerate(examples.columns[column]):
         if isinstance(value, (list, dict)):
@@ -103,7 +103,7 @@ def derive_labels(examples: Examples, column: str, *, are_classes: bool = False)
 
     are_classes: whether the user says so. Raises DataError for what does not look like classes.
     """
-    check_labels(examples, column)
+    refuse_nested_labels(examples, column)
     if not are_classes:
         refuse_numbers(examples, column)
     values = examples.columns[column]
@@ -173,7 +173,7 @@ def label_ids(examples: Examples, column: str, labels: Sequence[str], *, by_numb
 
     Raises DataError with the row for a label that is missing, unknown or out of range.
     """
-    check_labels(examples, column)
+    refuse_nested_labels(examples, column)
     values = examples.columns[column]
     missing = [row for row, value in enumerate(values) if is_missing(value, labels)]
     refuse_missing(missing, examples, column, are_classes=True)

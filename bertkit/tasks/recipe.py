@@ -180,7 +180,7 @@ class Recipe(ABC):
         data, are named, and for options that exclude each other.
         """
         recipe = filled(self)
-        check_needs(recipe)
+        refuse_without_effect(recipe)
         if not recipe.names_files:
             if recipe.dataset is None and recipe.data is None:
                 raise UsageError("no data is given", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
@@ -391,7 +391,7 @@ def guessed(recipe: Recipe, named: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"columns found by name: {', '.join(pairs)}",) if pairs else ()
 
 
-def check_needs(recipe: Any) -> None:
+def refuse_without_effect(recipe: Any) -> None:
     """Raise UsageError for an option that has no effect because another one is off."""
     declared = options_of(recipe)
     for name, each in declared.items():

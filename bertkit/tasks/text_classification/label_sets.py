@@ -114,7 +114,7 @@ def derive_set_labels(examples: Examples, column: str) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def check_label_sets(examples: Examples, column: str, labels: Sequence[str]) -> list[NamesOfRow]:
+def label_sets(examples: Examples, column: str, labels: Sequence[str]) -> list[NamesOfRow]:
     """The labels of each row in the order of `labels`. Raises DataError with the row for missing and unknown ones."""
     sets = examples.columns[column]
     refuse_missing([row for row, names in enumerate(sets) if names is None], examples, column)

@@ -25,7 +25,7 @@ from bertkit.metrics.classification import (
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns, similar_name
 from bertkit.tasks.class_loss import ClassLossRecipe
-from bertkit.tasks.labels import check_labels, class_name, is_missing, label_name, number_of, refuse_numbers
+from bertkit.tasks.labels import class_name, is_missing, label_name, number_of, refuse_nested_labels, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns, guessed
 from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, marked_sets, split_sets
@@ -127,7 +127,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return texts, None
         if self.multi_label:
             return texts, [names or () for names in self._label_sets(rows, columns)[0] or ()]
-        check_labels(rows, columns["label"])
+        refuse_nested_labels(rows, columns["label"])
         if not (self.classes or self.labels or columns["label"] in rows.label_names):
             refuse_numbers(rows, columns["label"])  # many of these occur only once, so rows cannot be split by label
         return texts, _shared((label,) for label in rows.columns[columns["label"]])
@@ -302,7 +302,7 @@ def _classes(rows: Examples, columns: dict[str, str]) -> tuple[Sequence[Any] | N
     values, names = rows.columns[column], rows.label_names.get(column)
     if names is None:
         return values, None
-    check_labels(rows, column)
+    refuse_nested_labels(rows, column)
     return [class_name(value, names, rows.where(row)) for row, value in enumerate(values)], names
 
 

@@ -20,7 +20,7 @@ from bertkit.tasks.class_report import describe_calibration, describe_classes, d
 from bertkit.tasks.labels import label_ids, scores_of
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.probabilities import sigmoid, softmax
-from bertkit.tasks.text_classification.label_sets import check_label_sets
+from bertkit.tasks.text_classification.label_sets import label_sets
 
 COLUMN = "label"  # of examples under their standard names
 HALF = 0.5  # the default threshold of a label
@@ -246,7 +246,7 @@ class AnyOf(Target):
         return np.array([(self.thresholds or {}).get(label, HALF) for label in self.labels])
 
     def read(self, examples: Examples) -> list[Any]:
-        return check_label_sets(examples, COLUMN, self.labels)
+        return label_sets(examples, COLUMN, self.labels)
 
     def encode(self, labels: Sequence[Any]) -> Ragged:
         targets = self.as_array(labels).astype(np.float32)

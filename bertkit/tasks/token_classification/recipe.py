@@ -19,9 +19,9 @@ from bertkit.tasks.layers import LayersRecipe
 from bertkit.tasks.recipe import Columns, Recipe
 from bertkit.tasks.token_classification.sentences import (
     GIVEN,
-    check_tags_named,
     columns_by_role,
     intent_column,
+    refuse_unknown_tags_column,
     standard_columns,
 )
 from bertkit.tasks.token_classification.tags import SCHEMES
@@ -98,7 +98,7 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
 
     def find_columns(self, rows: Examples) -> Columns:
         if self.dataset is None and self.tags:  # else it may name a column of the recipe's hub data
-            check_tags_named(rows, self.tags)
+            refuse_unknown_tags_column(rows, self.tags)
         return Columns({})
 
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:

@@ -125,7 +125,7 @@ def intent_column(examples: Examples, named: str | None) -> str:
     return named or guess_column(examples.columns, "intent") or "intent"
 
 
-def check_tags_named(examples: Examples, tags: str) -> None:
+def refuse_unknown_tags_column(examples: Examples, tags: str) -> None:
     """Raise UsageError if --tags names no column of data whose columns have standard names."""
     if tags not in examples.columns and {*examples.columns} <= {"tokens", "tags", "label"} and not is_column_of_conll(tags):
         what = f"no column {tags!r} for the tags; columns: {', '.join(examples.columns)}"
