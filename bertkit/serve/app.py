@@ -38,8 +38,8 @@ class Service:
 
     async def infer(self, asked: Mapping[str, Any], model: Served) -> Any:
         """Hugging Face's form."""
-        _check_keys(asked, "inputs", "parameters", "options", "model")
-        _check_keys(asked.get("options"), "use_cache", "wait_for_model")  # which change nothing here
+        _refuse_other_keys(asked, "inputs", "parameters", "options", "model")
+        _refuse_other_keys(asked.get("options"), "use_cache", "wait_for_model")  # which change nothing here
         parameters = model.parameters(asked.get("parameters"))
         rows, is_row = model.rows(asked.get("inputs"), self.models.values())
         answers = await self._answers(model, rows, parameters)
@@ -47,7 +47,7 @@ class Service:
 
     async def predict(self, asked: Mapping[str, Any], model: Served) -> Any:
         """The form of text-embeddings-inference, for labels and choices."""
-        _check_keys(asked, "inputs", "raw_scores", "truncate", "model")
+        _refuse_other_keys(asked, "inputs", "raw_scores", "truncate", "model")
         if not model.form.listed:
             raise Refusal(424, f"{model.name} is for {model.form.task}: POST /models/{model.name}", "Backend")
         for name, fixed in (("raw_scores", False), ("truncate", True)):
@@ -59,7 +59,7 @@ class Service:
 
     async def explain(self, asked: Mapping[str, Any], model: Served) -> Any:
         """How much each word of a text contributes to a label."""
-        _check_keys(asked, "inputs", "label", "model")
+        _refuse_other_keys(asked, "inputs", "label", "model")
         if not model.explains:
             raise Refusal(424, f"{model.name} has no explanations; text classification in fp32 or bf16 has", "Backend")
         if (label := asked.get("label")) not in (None, *model.labels):
@@ -171,7 +171,7 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
     """An app that serves models by name, and the first one to requests that name none."""
     service = Service(models, batcher, settings, metrics)
 
-    async def check_host(request: Request) -> None:
+    async def refuse_other_host(request: Request) -> None:
         """Without a token, answer only requests to this machine's own names: other pages could reach it by DNS rebinding."""
         if not settings.token and is_local(settings.host) and not is_local(request.url.hostname or ""):
             raise HTTPException(403, f"the host is {request.url.hostname!r}; expected localhost or {settings.host}")
@@ -182,17 +182,17 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        dependencies=[Depends(check_host)],
+        dependencies=[Depends(refuse_other_host)],
     )
     wanted = f"Bearer {settings.token}".encode()
 
-    async def check_token(request: Request) -> None:
+    async def refuse_other_token(request: Request) -> None:
         if not hmac.compare_digest(request.headers.get("authorization", "").encode("latin-1"), wanted):
             what = "the token is missing or wrong; expected the header Authorization: Bearer TOKEN"
             raise HTTPException(401, what, {"WWW-Authenticate": "Bearer"})
 
     first = next(iter(models.values()))  # for the examples in the docs, which are public and reveal nothing of it
-    guarded = [Depends(check_token)] if settings.token else []  # all but health and docs
+    guarded = [Depends(refuse_other_token)] if settings.token else []  # all but health and docs
 
     def add(path: str, method: Callable[..., Awaitable[Any]], summary: str, shown: bool = True, **more: Any) -> None:
         async def post(request: Request) -> Response:
@@ -259,7 +259,7 @@ async def _read(request: Request, max_bytes: int) -> dict[str, Any]:
     return asked
 
 
-def _check_keys(given: Any, *read: str) -> None:
+def _refuse_other_keys(given: Any, *read: str) -> None:
     """Raise Refusal for anything but null and an object of these keys."""
     if not isinstance(given, dict | None) or (unread := [*(given or {}).keys() - {*read}]):
         what = f"unknown key {min(unread)!r}" if isinstance(given, dict) else f"{given!r} is not an object"
