@@ -173,7 +173,7 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
         values = json.loads(text, object_pairs_hook=_once) if path.suffix == ".json" else yaml.load(text, _strict_yaml())
         is_of_run = isinstance(values, dict) and is_run(values)
         if isinstance(values, dict) and not is_of_run:
-            values = _once([(str(name).replace("-", "_"), value) for name, value in values.items()])
+            values = _once([(name.replace("-", "_"), value) for name, value in values.items()])
         json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode("utf-8")
     except OSError as error:
         raise UsageError(f"the options cannot be read: {error.strerror}", where=str(path)) from None
@@ -214,12 +214,15 @@ def _strict_yaml() -> type:
                 if str(key.value) in seen:
                     raise yaml.MarkedYAMLError(problem=f"{key.value} occurs twice", problem_mark=key.start_mark)
                 seen.add(str(key.value))
-            return super().construct_mapping(node, deep)
+            found = super().construct_mapping(node, deep)
+            if (other := next((name for name in found if not isinstance(name, str)), None)) is not None:
+                raise yaml.MarkedYAMLError(problem=f"{other!r} is no name; put it in quotes", problem_mark=node.start_mark)
+            return found
 
         def construct_object(self, node: Any, deep: bool = False) -> Any:
             try:
                 return super().construct_object(node, deep)
-            except (ValueError, LookupError, AttributeError):  # of a value that is not of the kind that its tag names
+            except (ValueError, LookupError, AttributeError, ArithmeticError):  # of a value unlike its tag
                 what = f"{node.value!r:.60} is no {node.tag.rpartition(':')[2]}"
                 raise yaml.MarkedYAMLError(problem=what, problem_mark=node.start_mark) from None
 

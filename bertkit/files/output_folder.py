@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -185,7 +186,7 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False, wait: bool
     """
     try:
         with disk_errors(folder):
-            descriptor = os.open(folder, os.O_RDONLY)
+            descriptor = os.open(folder, os.O_RDONLY if folder.is_dir() else os.O_RDWR)  # NFS locks only what can be written
     except MachineError:
         if folder.exists():
             raise
@@ -199,10 +200,22 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False, wait: bool
                 what = f"another process is currently writing this {kind}"
                 if not wait:
                     raise UsageError(what, where=str(folder), hint=f"wait for it, or {_OTHER_FOLDER}") from None
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if not _is_free_soon(descriptor):
+                    progress.note(f"{what} ({folder}): waiting for it")
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_free_soon(descriptor: int) -> bool:
+    """Whether the lock can be taken within a second; it is then."""
+    for seconds in (0.01, 0.1, 0.9):
+        time.sleep(seconds)
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
 
 
 def refuse_locked(path: Path, kind: str = "output") -> None:

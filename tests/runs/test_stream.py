@@ -812,6 +812,95 @@ def test_standard_input_may_be_one_of_several(model: Path, run_bertkit, tmp_path
     ]
 
 
+def test_old_output_is_not_moved_back_over_that_of_a_later_command(tmp_path: Path) -> None:
+    """The first command has finished its output; a second one moves it aside before the first has ended."""
+    first, second = (Destination.of(["a.csv"], None, tmp_path / "out", None, [".jsonl"], overwrite=True) for _ in "12")
+    out = tmp_path / "out"
+    with first.claimed(OutputState({}, {}), ["a.csv"]):
+        (out / "a.jsonl").write_text("oldest", encoding="utf-8")
+    begun, begun_later = first.replaced(), second.replaced()
+    begun.__enter__()
+    (out / "a.jsonl").write_text("of the first", encoding="utf-8")
+    begun_later.__enter__()
+    begun.__exit__(None, None, None)
+    assert sorted(path.name for path in out.iterdir()) == [".old-1", ".old-2"]
+    begun_later.__exit__(None, None, None)  # it has written nothing
+    assert (out / "a.jsonl").read_text(encoding="utf-8") == "of the first"
+    assert (out / ".old-1" / "a.jsonl").read_text(encoding="utf-8") == "oldest"
+
+
+def test_what_a_kill_leaves_of_a_move_is_not_called_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, to = tmp_path / "out", Destination.of(["a.csv"], None, tmp_path / "out", None, [".jsonl"], overwrite=True)
+    with to.claimed(OutputState({}, {}), ["a.csv"]):
+        (out / "a.jsonl").touch()
+    (out / "_SUCCESS").touch()
+    real, moved = os.rename, []
+    monkeypatch.setattr(os, "rename", lambda old, new: moved.append(old.name) or real(old, new))
+    with to.replaced():
+        assert moved == ["_SUCCESS", "a.jsonl", "_settings.json"]
+        moved.clear()
+    assert moved == ["_settings.json", "a.jsonl", "_SUCCESS"]
+
+
+def test_a_source_is_the_file_that_was_there_when_the_command_began(
+    model: Path, run_bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is replaced between its first rows and the entry in _settings.json: the output is that of the old one."""
+    write_rows(tmp_path / "a.csv", rows(2))
+    real = predict._Command.opened
+
+    def opened(self: Any, source: str) -> Any:
+        found = real(self, source)
+        write_rows(tmp_path / "new.csv", rows(9))
+        os.replace(tmp_path / "new.csv", tmp_path / "a.csv")
+        return found
+
+    command = ("predict", model, "a.csv", "--output-dir", "out", *FP32)
+    with monkeypatch.context() as patch:
+        patch.setattr(predict._Command, "opened", opened)
+        assert run_bertkit(*command).code == 0
+    ran = run_bertkit(*command)
+    assert (ran.code, "a.jsonl already exists, from an earlier a.csv" in ran.err) == (2, True), ran.err
+
+
+def test_an_output_that_vanishes_is_made_again(
+    model: Path, run_bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        write_rows(tmp_path / f"{name}.csv", rows(3))
+    options = ("--output-dir", "out", *FP32)
+    assert run_bertkit("predict", model, "b.csv", *options).code == 0
+    real = outputs.OutputFile.finish
+
+    def finish(self: outputs.OutputFile, writer: Any) -> None:
+        """Someone deletes the other output after the first one is finished."""
+        real(self, writer)
+        if self.path is not None and self.path.name == "a.jsonl":
+            (tmp_path / "out" / "b.jsonl").unlink()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs.OutputFile, "finish", finish)
+        assert run_bertkit("predict", model, "a.csv", "b.csv", *options).code == 0
+    assert [len(read_rows(tmp_path / "out" / f"{name}.jsonl")) for name in "ab"] == [3, 3]
+
+
+def test_a_finished_output_leaves_the_files_that_a_later_command_has_begun(
+    model: Path, run_bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(tmp_path / "a.csv", rows(3))
+    real, begun = os.replace, [tmp_path / f"out.jsonl.{name}" for name in ("partial", "progress.json")]
+
+    def replace(old: Path, new: Path) -> None:
+        real(old, new)
+        if Path(new) == tmp_path / "out.jsonl":
+            for path in begun:
+                path.write_text("theirs", encoding="utf-8")
+
+    monkeypatch.setattr(os, "replace", replace)
+    assert run_bertkit("predict", model, "a.csv", "--output", "out.jsonl", *FP32).code == 0
+    assert [path.read_text(encoding="utf-8") for path in begun] == ["theirs", "theirs"]
+
+
 def test_a_pipe_among_several_files_is_read_once(model: Path, run_bertkit, tmp_path: Path) -> None:
     write_rows(tmp_path / "a.csv", rows(4))
     os.mkfifo(tmp_path / "b.csv")

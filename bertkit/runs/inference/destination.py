@@ -6,10 +6,9 @@ import glob
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +107,9 @@ class Destination:
         moved to a subfolder, and back if this command writes nothing.
         """
         if self.folder is None:
-            own = self._own
-            with _locked(own):
-                for path in own[1:]:
+            _, partial, saved = self._own
+            with lock(partial) if partial.exists() else nullcontext():
+                for path in (partial, saved):
                     with disk_errors(path):
                         path.unlink(missing_ok=True)
             yield
@@ -124,7 +123,7 @@ class Destination:
 
     def _move_aside(self, folder: Path) -> Path | None:
         """Move the output of earlier commands to a subfolder; None if there is none."""
-        with lock(folder, wait=True):
+        with lock(folder, wait=True):  # so no command can claim an output meanwhile
             before = None
             with suppress(UsageError):  # of a damaged one
                 before = OutputState.read(folder / SETTINGS)
@@ -134,14 +133,16 @@ class Destination:
             names = [name for name in dict.fromkeys(path.name for path in known) if (folder / name).exists()]
             if not names:
                 return None
-            aside = next(path for path in (folder / f".old-{number}" for number in count(1)) if not path.exists())
-            with _locked(folder / name for name in names), disk_errors(aside):
+            for name in names:
+                if name.endswith(".partial"):
+                    refuse_locked(folder / name)
+            aside = folder / f".old-{1 + _last_old(folder)}"
+            with disk_errors(aside):
                 aside.mkdir()
                 try:
-                    _move(names, folder, aside)
+                    _move(sorted(names, key=_rank), folder, aside)
                 except BaseException:
-                    _move(os.listdir(aside), aside, folder)
-                    aside.rmdir()
+                    _restore(aside, folder)
                     raise
         progress.note(f"moved the old predictions to {aside}")
         return aside
@@ -149,12 +150,11 @@ class Destination:
     def _move_back(self, folder: Path, aside: Path) -> None:
         """Move the old output back if nothing was written in its place."""
         with lock(folder, wait=True), disk_errors(folder):
-            if self._is_begun_by_others:
+            if self._is_begun_by_others or aside.name != f".old-{_last_old(folder)}":
                 progress.note(f"the old predictions stay in {aside}: another command has begun meanwhile")
             elif not any(path.exists() for path in self._own):
                 (folder / SETTINGS).unlink(missing_ok=True)
-                _move(os.listdir(aside), aside, folder)
-                aside.rmdir()
+                _restore(aside, folder)
                 progress.note(f"nothing was written: moved {aside} back")
 
     def check(self, state: OutputState, sources: Iterable[str] | None = None) -> None:
@@ -162,6 +162,7 @@ class Destination:
         default, of all) is there from another one.
         """
         if self.folder is not None:
+            assert self._described is not None  # from now on: rows that are read later may be those of a changed file
             self._refuse_other(self.folder, self.recorded or state, state, self.files if sources is None else sources)
 
     def _refuse_other(self, folder: Path, before: OutputState, state: OutputState, sources: Iterable[str]) -> None:
@@ -180,11 +181,12 @@ class Destination:
 
     @contextmanager
     def claimed(self, state: OutputState, sources: Sequence[str]) -> Iterator[None]:
-        """Make the folder and write into it what its content is begun with. Until the end of the block, other commands wait.
+        """Make the folder, and at the end of the block write into it what its content is begun with. Until then other commands
+        wait, so the output that is opened in the block is theirs or this command's, never both's.
 
-        Done when the first rows are read: a command that fails before then leaves nothing that would bind a later one. sources:
-        those of this process that it has not predicted yet. Raises the errors of `check` for these if another command has begun
-        since then.
+        Entered when the first rows are read: a command that fails before then leaves nothing that would bind a later one.
+        sources: those of this process that it is about to predict. Raises the errors of `check` for these if another command
+        has begun since then.
         """
         if self.folder is None:
             yield
@@ -192,27 +194,24 @@ class Destination:
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         with lock(self.folder, wait=True):
-            self._record(self.folder, state, sources)
+            before = self.recorded or state
+            own = {path.name: self._described[path.name] for path in map(self.files.get, sources) if path is not None}
+            try:
+                self._refuse_other(self.folder, before, state, sources)
+                for name, source in own.items():
+                    partial = unfinished(self.folder / name)[0]
+                    if before.sources.get(name) not in (None, source) and partial.exists():
+                        refuse_locked(partial)
+            except UsageError as error:
+                error.hint = "another command has begun there meanwhile: repeat this one, or choose another --output-dir"
+                raise
             yield
-
-    def _record(self, folder: Path, state: OutputState, sources: Sequence[str]) -> None:
-        before = self.recorded or state
-        names = [path.name for path in map(self.files.get, sources) if path is not None]
-        own = {name: self._described[name] for name in names}
-        try:
-            self._refuse_other(folder, before, state, sources)
-            for name, source in own.items():
-                if before.sources.get(name) not in (None, source) and (partial := unfinished(folder / name)[0]).exists():
-                    refuse_locked(partial)
-        except UsageError as error:
-            error.hint = "another command has begun there meanwhile: repeat this one, or choose another --output-dir"
-            raise
-        with disk_errors(folder):
-            (folder / SUCCESS).unlink(missing_ok=True)
-        begun = before._replace(sources={**self._described, **before.sources, **own})
-        if begun != before:
-            # Some network file systems lack locks: then at least no process takes another's temporary file.
-            write_files(folder, {SETTINGS: json_text(begun._asdict())}, locked=False)
+            with disk_errors(self.folder):
+                (self.folder / SUCCESS).unlink(missing_ok=True)
+            begun = before._replace(sources={**self._described, **before.sources, **own})
+            if begun != before:
+                # Some network file systems lack locks: then at least no process takes another's temporary file.
+                write_files(self.folder, {SETTINGS: json_text(begun._asdict())}, locked=False)
 
     @cached_property
     def _described(self) -> dict[str, Any]:
@@ -247,19 +246,26 @@ class Destination:
             flush(self.folder)
 
 
-@contextmanager
-def _locked(paths: Iterable[Path]) -> Iterator[None]:
-    """Hold the unfinished outputs among these. Raises UsageError if another command is writing one."""
-    with ExitStack() as locks:
-        for path in paths:
-            if path.suffix == ".partial" and path.exists():
-                locks.enter_context(lock(path))
-        yield
+def _last_old(folder: Path) -> int:
+    """The highest number of the subfolders with old output; 0 without any."""
+    return max((int(path.name.removeprefix(".old-")) for path in folder.glob(".old-*") if path.name[5:].isdecimal()), default=0)
+
+
+def _rank(name: str) -> int:
+    """The order in which to move an output aside: after a kill, no _SUCCESS is left over other files, and no file over none of
+    the settings that it was begun with. Moved back in the opposite order.
+    """
+    return {SUCCESS: 0, SETTINGS: 2}.get(name, 1)
 
 
 def _move(names: Iterable[str], folder: Path, to: Path) -> None:
     for name in names:
         os.rename(folder / name, to / name)
+
+
+def _restore(aside: Path, folder: Path) -> None:
+    _move(sorted(os.listdir(aside), key=_rank, reverse=True), aside, folder)
+    aside.rmdir()
 
 
 def _describe(source: str) -> list[Any] | None:

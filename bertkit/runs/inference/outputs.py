@@ -274,8 +274,10 @@ class OutputFile(Output):
             whole = self.partial if writer is None else writer.finished(self.partial)
             flush(whole)
             os.replace(whole, self.path)
-            self.partial.unlink(missing_ok=True)
-            self.progress.unlink(missing_ok=True)
+            if whole != self.partial:
+                self.partial.unlink(missing_ok=True)
+            if not self.partial.exists():  # another command with --overwrite may have begun one since
+                self.progress.unlink(missing_ok=True)
             flush(self.path.parent)
 
 

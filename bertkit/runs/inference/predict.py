@@ -159,6 +159,7 @@ class _Command:
             everyone.wait_for_everyone()
             if not is_main:
                 self.to.check(state)
+            everyone.wait_for_everyone()  # nobody writes before all have looked
             self.predict_all(state)
             everyone.wait_for_everyone()
 
@@ -172,10 +173,12 @@ class _Command:
         for source in missing[1:]:
             if Path(source).is_file():  # a pipe can be read only once, and a URL should be
                 self.opened(source)  # bad input is found before the first file is predicted
+        others = missing  # to claim with the first output
         for source in sources:
             path = self.to.files[source]
             if not self.to.has(source):
-                self.predict(source, self.output_for(source, path, state), state, missing[missing.index(source) :])
+                self.predict(source, self.output_for(source, path, state), state, [*others, source])
+                others = []
                 continue
             if source in missing:  # another command has predicted it meanwhile, or a file of the same name
                 self.to.check(state, [source])
@@ -199,17 +202,17 @@ class _Command:
             raise DataError("the file holds no rows", where=source_name(source))
         return _Pages(self.predictor, self.layout, self.to.form, first), first, stream
 
-    def predict(self, source: str, output: Output, state: OutputState, missing: Sequence[str]) -> None:
+    def predict(self, source: str, output: Output, state: OutputState, claims: Sequence[str]) -> None:
         """Predict the rows of a source. The first rows are read before the model's weights, to find bad input early.
 
-        missing: this source and those after it which are to be predicted.
+        claims: the sources to claim in a folder before the output is opened.
         """
         pages, first, stream = self.opened(source)
         assert self.predictor.model
         seen = Remarks()
         chooser = Chooser(self.predictor, self.layout) if self.layout.uncertain else None
         with ExitStack() as stack:
-            with self.to.claimed(state, missing) if self.writes else nullcontext():
+            with self.to.claimed(state, claims) if self.writes else nullcontext():
                 stack.enter_context(output.open())
             rate = stack.enter_context(progress.rate("predict", shown=output.path is not None))
             for rows in chain([first], stream):

@@ -23,11 +23,14 @@ def read_ids(examples: Examples) -> list[str]:
     given = examples.columns.get("id", [None] * len(examples))
     taken = {str(value) for value in given if value not in (None, "")}
 
-    def of_number(name: str) -> str:
-        return name if name not in taken else of_number(f"{name}_")
+    def number(row: int) -> str:
+        name = str(row)
+        while name in taken:
+            name += "_"
+        return name
 
     numbered = enumerate(given, start=examples.first)
-    return [of_number(str(row)) if value in (None, "") else str(value) for row, value in numbered]
+    return [number(row) if value in (None, "") else str(value) for row, value in numbered]
 
 
 def repeated_ids(examples: Examples) -> Iterator[tuple[int, DataError]]:
