@@ -482,7 +482,7 @@ def test_module_keeps_its_dtype(make_model_dir) -> None:
     assert equal(module.state_dict(), expected)
 
 
-def test_check_vocabulary(tiny_tokenizer_dir: Path) -> None:
+def test_refuse_larger_vocabulary(tiny_tokenizer_dir: Path) -> None:
     tokenizer = Tokenizer.load(tiny_tokenizer_dir)
     size = tokenizer.vocab_size
     for enough in (size, size + 8):
