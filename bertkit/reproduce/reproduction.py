@@ -39,7 +39,7 @@ def reproduce(
         raise UsageError(what, hint="start the same command several times: its processes share the runs")
     of_scale = read_scale(scale)
     table = read_table(name, of_scale)
-    _check_data(of_scale, data)
+    _refuse_wrong_data(of_scale, data)
     OutputFolder.prepare(output_dir, REPRODUCTIONS, resume=True, reads=[data])
     folder = output_dir / _RUNS
     with_seeds = seeds or of_scale.seeds
@@ -51,7 +51,7 @@ def reproduce(
         show(_plan(table, runs, [run for cells in of_others for run in _runs_of(cells)]))
         return
     if data is not None:
-        _check_files(runs, data.resolve())
+        _refuse_missing_files(runs, data.resolve())
     pull(runs, main)
     show(write_page(describe(table, cells), output_dir))
 
@@ -70,7 +70,7 @@ def _runs_of(cells: Sequence[Cell]) -> list[Run]:
     return all_of(run for cell in cells for run in cell.runs)
 
 
-def _check_data(scale: Scale, data: Path | None) -> None:
+def _refuse_wrong_data(scale: Scale, data: Path | None) -> None:
     """Raise UsageError if --data is missing, superfluous, or not a folder."""
     reads = any("{data}" in step.words for step in scale.steps.values())
     if reads and data is None:
@@ -82,7 +82,7 @@ def _check_data(scale: Scale, data: Path | None) -> None:
         raise UsageError("--data is not a folder", where=str(data), hint="expected a folder with a subfolder for each data set")
 
 
-def _check_files(runs: Sequence[Run], data: Path) -> None:
+def _refuse_missing_files(runs: Sequence[Run], data: Path) -> None:
     """Raise UsageError for files that runs read but the folder of --data lacks."""
     words = dict.fromkeys(word for run in runs for word in run.words if word.startswith(f"{data}/"))
     if missing := [word.removeprefix(f"{data}/") for word in words if not Path(word).exists()]:
