@@ -149,7 +149,7 @@ def run(argv: Sequence[str] | None, main: Main) -> int:
 
     Raises UsageError, what the command raises, and InterruptedCommand in place of KeyboardInterrupt.
     """
-    _check_working_directory()
+    _refuse_removed_directory()
     try:
         args = sys.argv[1:] if argv is None else argv
         if args and args[0] == "finetune":
@@ -166,7 +166,7 @@ def run(argv: Sequence[str] | None, main: Main) -> int:
         return UsageError.exit_code  # the help was shown
 
 
-def _check_working_directory() -> None:
+def _refuse_removed_directory() -> None:
     """Raise UsageError if the working directory was removed, because libraries, such as torch's, would end the process."""
     try:
         os.getcwd()
