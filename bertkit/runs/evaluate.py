@@ -183,7 +183,7 @@ def predict_each(
     return found
 
 
-def check_finite(loss: float, split: str) -> None:
+def refuse_not_finite(loss: float, split: str) -> None:
     """Raise UsageError for a loss that is not finite, because the model is then useless."""
     if not math.isfinite(loss):
         hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"
@@ -228,7 +228,7 @@ def score_splits(
         if len(decoded) > 1 and task.distinct(decoded) == 1:
             scores[f"{split}/{CONSTANT}"] = 1.0
         for term, loss in losses.items():
-            check_finite(loss, split)
+            refuse_not_finite(loss, split)
             scores[f"{split}/{'loss' if term == 'labels' else term + '_loss'}"] = loss
         predictions[split], truth[split] = decoded, truth_of
     first = next(iter(scores.values()), None)

@@ -679,7 +679,7 @@ def test_a_command_that_another_has_overtaken_changes_nothing(tmp_path: Path) ->
 
     mine, theirs = OutputState({"model": 1}, {}), OutputState({"model": 2}, {})
     for progress in (mine, theirs):
-        at("a.csv").check(progress)  # the folder is empty
+        at("a.csv").refuse_other_content(progress)  # the folder is empty
     with at("a.csv").claimed(theirs, ["a.csv"]):
         pass
     before = (tmp_path / "out" / "_settings.json").read_bytes()

@@ -74,7 +74,7 @@ def finetune_series(
     if series.own_rows:
         assert data is not None
         plan["data"] = {"sha256": data.sha256}
-        _check_rows(series, recipe, count, read, partial(Task.fit, config=pretrained.config, fresh_head=fresh_head))
+        _refuse_bad_rows(series, recipe, count, read, partial(Task.fit, config=pretrained.config, fresh_head=fresh_head))
     plan = json.loads(json.dumps(plan))
     with replaced(folder_of_runs, accelerator):
         finished = _finished(series, output_dir, plan, recipe, count)
@@ -124,7 +124,7 @@ def _begun(series: Series, folder: Path) -> dict[str, Any]:
     return next((run for run in runs if run is not None), {})
 
 
-def _check_rows(
+def _refuse_bad_rows(
     series: Series, recipe: Recipe, count: int, read: dict[str, Examples], fit: Callable[[Recipe, Examples], Task]
 ) -> None:
     """Raise DataError, before the first run, for rows that a later run would refuse, such as a label only in one fold."""

@@ -83,7 +83,7 @@ def finetune_glue(
             recipe.resolved()
         except UsageError as error:
             raise UsageError(f"{task}: {error.what}", hint="choose the tasks that have it with --tasks") from None
-    _check_data(recipes)
+    _refuse_missing_splits(recipes)
     columns: dict[str, float | None] = {}
     for task, recipe in recipes.items():
         folder = output_dir / task
@@ -121,7 +121,7 @@ def _recipe(task: str, options: Mapping[str, Any]) -> Recipe:
     return load_recipe(task).overridden({**options, **own})
 
 
-def _check_data(recipes: Mapping[str, Recipe]) -> None:
+def _refuse_missing_splits(recipes: Mapping[str, Recipe]) -> None:
     """Raise DataError if data folders lack a split that training needs; one line names all such tasks."""
     incomplete = {}
     for task, recipe in recipes.items():

@@ -66,12 +66,12 @@ class Destination:
             found = OutputFormat.of(output.name)
             ends = f"--output {output} has {f'the extension {found.ending}' if found.ending else 'no file extension'}"
             if form is None:
-                found.check(ends, [ending for ending in endings if suffix_of(ending) is None])
+                found.refuse_outside(ends, [ending for ending in endings if suffix_of(ending) is None])
             elif found.ending != wanted.suffix:
                 raise UsageError(f"{ends}; expected {wanted.suffix} for --format {form}")
             else:
                 found = OutputFormat(wanted.ending, found.compressed)
-            check_output(output, sources, overwrite=overwrite)
+            refuse_unusable_output(output, sources, overwrite=overwrite)
             return cls({sources[0]: output}, found, overwrite=overwrite)
         here = endings if folder is not None else [TEXT, *(ending for ending in endings if is_text(ending))]
         if wanted.ending not in here or (wanted.compressed and (folder is None or not is_text(wanted.ending))):
@@ -157,7 +157,7 @@ class Destination:
                 _restore(aside, folder)
                 progress.note(f"nothing was written: moved {aside} back")
 
-    def check(self, state: OutputState, sources: Iterable[str] | None = None) -> None:
+    def refuse_other_content(self, state: OutputState, sources: Iterable[str] | None = None) -> None:
         """Raise UsageError if the folder's content was begun with other settings, or the output of one of these sources (by
         default, of all) is there from another one.
         """
@@ -185,7 +185,7 @@ class Destination:
         wait, so the output that is opened in the block is theirs or this command's, never both's.
 
         Entered when the first rows are read: a command that fails before then leaves nothing that would bind a later one.
-        sources: those of this process that it is about to predict. Raises the errors of `check` for these if another command
+        sources: those of this process that it is about to predict. Raises the errors of `refuse_other_content` for these if another command
         has begun since then.
         """
         if self.folder is None:
@@ -314,7 +314,7 @@ def _paths_in(folder: Path, sources: Sequence[str], form: OutputFormat) -> dict[
     return paths
 
 
-def check_output(output: Path, sources: Sequence[str], *, overwrite: bool) -> None:
+def refuse_unusable_output(output: Path, sources: Sequence[str], *, overwrite: bool) -> None:
     """Raise UsageError for an --output that cannot be written, or is finished, before any work; MachineError for its folder."""
     if not output.absolute().parent.is_dir():
         raise UsageError("the folder of --output does not exist", where=str(output.parent))

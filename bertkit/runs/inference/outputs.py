@@ -44,7 +44,7 @@ class OutputFormat(NamedTuple):
         bare = name.removesuffix(COMPRESSED)
         return cls(os.path.splitext(f"x{bare}" if bare.startswith(".") else bare)[1], bare != name)
 
-    def check(self, given: str, endings: Sequence[str]) -> None:
+    def refuse_outside(self, given: str, endings: Sequence[str]) -> None:
         """Raise UsageError if its ending is not among these. given: as the user wrote it."""
         if self.ending not in endings or (self.compressed and not is_text(self.ending)):
             named = [f"{ending}[{COMPRESSED}]" if is_text(ending) else ending for ending in endings]
@@ -121,7 +121,7 @@ class OutputState(NamedTuple):
         """The content of a file; None if it does not exist. Raises UsageError for a file of another kind."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            _check_types(values)
+            _refuse_other_types(values)
             return cls(**values)
         except FileNotFoundError:
             return None
@@ -155,7 +155,7 @@ _FORMS: dict[str, Any] = {  # a type; [form]: a list of such; (form, ...): a lis
 }
 
 
-def _check_types(values: Any) -> None:
+def _refuse_other_types(values: Any) -> None:
     """Raise ValueError unless these are JSON values of an OutputState."""
     if not isinstance(values, dict):
         raise ValueError("it is not a JSON object")

@@ -77,7 +77,9 @@ def predict_to(
         what = f"{flag_of(kept)} adds a column, and the format {to.form.ending.lstrip('.')} has no columns"
         raise UsageError(what, hint="leave it out, or choose another format, such as jsonl or csv")
     if to.form.ending != TEXT:
-        to.form.check(f"{presentation.family} cannot be written as {to.form.ending[1:]}", [*FORMATS, *presentation.own_formats])
+        to.form.refuse_outside(
+            f"{presentation.family} cannot be written as {to.form.ending[1:]}", [*FORMATS, *presentation.own_formats]
+        )
     if lost := presentation.lost_in(to.form.ending):
         progress.warn(lost)
     _Command(predictor, blocks_of, layout, to).run(_settings(predictor, split, overrides, to))
@@ -155,10 +157,10 @@ class _Command:
         is_main = everyone.is_main_process
         with self.to.replaced() if self.to.overwrite and is_main else nullcontext():
             if is_main:
-                self.to.check(state)
+                self.to.refuse_other_content(state)
             everyone.wait_for_everyone()
             if not is_main:
-                self.to.check(state)
+                self.to.refuse_other_content(state)
             everyone.wait_for_everyone()  # nobody writes before all have looked
             self.predict_all(state)
             everyone.wait_for_everyone()
@@ -181,7 +183,7 @@ class _Command:
                 others = []
                 continue
             if source in missing:  # another command has predicted it meanwhile, or a file of the same name
-                self.to.check(state, [source])
+                self.to.refuse_other_content(state, [source])
             progress.note(f"{path} already exists")
         self.to.close()
 

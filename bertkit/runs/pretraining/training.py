@@ -22,7 +22,7 @@ from bertkit.model.precision import Precision, matrix_rate
 from bertkit.report import Report, show
 from bertkit.runs.directory import RunFolder
 from bertkit.runs.dry_run import measure
-from bertkit.runs.evaluate import check_finite, scores_table
+from bertkit.runs.evaluate import refuse_not_finite, scores_table
 from bertkit.runs.pretraining.course import EVALUATIONS, Course
 from bertkit.runs.pretraining.held_out import score_language_model
 from bertkit.runs.pretraining.sequences import HeldOutSequences
@@ -68,11 +68,11 @@ class PreparedPretraining:
         return [phase, *self.mixes[phase].mark_at(self.course.sequences_before(step))]
 
     def evaluate(self, trained: nn.Module) -> tuple[dict[str, float | None], float | None]:
-        """Scores on the held-out sequences, and the objective to maximize: the negative loss. Raises like check_finite."""
+        """Scores on the held-out sequences, and the objective to maximize: the negative loss. Raises like refuse_not_finite."""
         assert self.validation is not None
         scores = score_language_model(trained, self.validation, self.config.micro_batch_tokens, self.accelerator)
         loss = scores[f"{self.objective.token_term}_loss"]
-        check_finite(loss, "the held-out documents")
+        refuse_not_finite(loss, "the held-out documents")
         return {f"validation/{name}": value for name, value in scores.items()}, -loss
 
     def save(self, folder: Path, state_dict: dict[str, Tensor]) -> None:
