@@ -65,7 +65,7 @@ def read_block(config: BertConfig, where: str) -> dict[str, Any] | None:
         if not isinstance(block, Mapping) or block.get("format") != 1:
             what = f'"{BLOCK_KEY}" is of format {block.get("format") if isinstance(block, Mapping) else block!r}; expected 1'
             raise ModelError(what, where=path, hint="if a later version of bertkit wrote it, install that")
-        _check({"family": "", **block}, path)
+        _refuse_wrong_shapes({"family": "", **block}, path)
         if not block_is_stale(config):
             return dict(block)
     flat = {key: config.extra[key] for key in OWN_KEYS if key in config.extra}
@@ -88,11 +88,11 @@ def read_block(config: BertConfig, where: str) -> dict[str, Any] | None:
     elif config.problem_type == "regression" or (config.num_labels == 1 and found["family"] != "multiple-choice"):
         found["regression"] = True
     found = {name: value for name, value in found.items() if value is not None}
-    _check(found, path)
+    _refuse_wrong_shapes(found, path)
     return {"family": None} | found
 
 
-def _check(values: Mapping[str, Any], path: str) -> None:
+def _refuse_wrong_shapes(values: Mapping[str, Any], path: str) -> None:
     """Raise ModelError for a fitted value of the wrong shape."""
     for name, (expected, is_one) in _FITTED.items():
         if name in values and not is_one(values[name]):

@@ -75,7 +75,7 @@ def _may_follow(before: _Tag, after: _Tag, scheme: str) -> bool:
     return after.prefix != ("I" if scheme == "iob2" else "B") or (is_open and alike)
 
 
-def _check(scheme: str) -> None:
+def _refuse_unknown_scheme(scheme: str) -> None:
     if scheme not in SCHEMES:
         raise UsageError(f"no tag scheme {scheme!r}", hint=did_you_mean(scheme, SCHEMES))
 
@@ -127,7 +127,7 @@ def scheme_of(labels: Sequence[str]) -> str | None:
 
 def count_illegal(sentences: Iterable[Sequence[str]], scheme: str) -> int:
     """The number of tags that may not follow the tag before them, begin a sentence or end it."""
-    _check(scheme)
+    _refuse_unknown_scheme(scheme)
     return _count(_pairs(sentences), scheme)
 
 
@@ -164,7 +164,7 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
 
 def tags_of(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
     """The tags of a sentence of `length` words with these chunks, which must not overlap."""
-    _check(scheme)
+    _refuse_unknown_scheme(scheme)
     tags = ["O"] * length
     for begin, end, kind in spans:
         assert 0 <= begin < end <= length, (begin, end, length)
@@ -213,7 +213,7 @@ def respell(sentences: Sequence[Sequence[str]], labels: Sequence[str]) -> list[l
 
 def transitions(labels: Sequence[str], scheme: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
     """Which labels may begin a sentence (C,), follow another [from, to] (C, C), and end one (C,)."""
-    _check(scheme)
+    _refuse_unknown_scheme(scheme)
     tags = [_OUTSIDE, *map(_parts, labels)]
     legal = np.array([[_may_follow(before, after, scheme) for after in tags] for before in tags])
     return legal[0, 1:], legal[1:, 1:], legal[1:, 0]
