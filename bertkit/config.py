@@ -85,7 +85,7 @@ def filled(owner: Any, *sources: Mapping[str, Any]) -> Any:
     return dataclasses.replace(owner, **changes)
 
 
-def check_values(owner: Any) -> None:
+def convert_values(owner: Any) -> None:
     """Convert every set option to its type; a recipe file can be as wrong as a command line. Raises UsageError."""
     for name, declared in options_of(owner).items():
         if (value := getattr(owner, name)) is not None:
@@ -264,7 +264,7 @@ class TrainConfig:
     track: tuple[str, ...] | None = option(None, "also report to these dashboards: tensorboard, wandb, trackio, mlflow")
 
     def __post_init__(self) -> None:
-        check_values(self)
+        convert_values(self)
         if self.keep_checkpoints not in (None, "all") and not re.fullmatch(r"[1-9]\d*", self.keep_checkpoints):
             raise UsageError(f"--keep-checkpoints is {self.keep_checkpoints!r}; expected a number of at least 1, or all")
         stable = "warmup_stable_decay"

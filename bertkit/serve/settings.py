@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-from bertkit.config import check_values, option
+from bertkit.config import convert_values, option
 
 _USED = ("serve",)
 
@@ -32,7 +32,7 @@ class ServeConfig:
     log_texts: bool = option(False, "print each request with its texts on stderr", used=_USED)
 
     def __post_init__(self) -> None:
-        check_values(self)
+        convert_values(self)
 
 
 def is_local(host: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-from bertkit.config import check_values, option
+from bertkit.config import convert_values, option
 from bertkit.errors import UsageError, did_you_mean, flag_of
 from bertkit.readers import Examples
 
@@ -51,7 +51,7 @@ class OutputLayout:
     )
 
     def __post_init__(self) -> None:
-        check_values(self)
+        convert_values(self)
 
     def refuse_others(self, details: Mapping[str, str], what: str) -> None:
         """Raise UsageError for a detail option that is not among `details`, the ones that apply to `what`."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from numpy.typing import NDArray  # noqa: F401, Metric refers to it, and options_of evaluates the annotations
 
-from bertkit.config import DATA, USE, TrainConfig, check_values, convert, filled, option, options_of
+from bertkit.config import DATA, USE, TrainConfig, convert, convert_values, filled, option, options_of
 from bertkit.errors import DataError, UsageError, did_you_mean, flag_of, listed, plural
 from bertkit.metrics.classification import Metric, greater_is_better
 from bertkit.readers import Examples, Remarks, join_blocks
@@ -112,7 +112,7 @@ class Recipe(ABC):
             cls.families[cls.family] = cls
 
     def __post_init__(self) -> None:
-        check_values(self)
+        convert_values(self)
         for name, kind in (("folder", Folder), ("training", TrainConfig)):  # the most likely mistakes in a recipe file
             if not isinstance(value := getattr(self, name), kind):
                 raise UsageError(f"{name} is {value!r}; expected {kind.__name__}(...)")
