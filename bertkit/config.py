@@ -32,8 +32,7 @@ SEQUENCES = ("pretrain", "corpus")  # for options that decide the sequences draw
 class Option:
     """One declared option: the field's name and type, what it does, its unit and its permitted values.
 
-    used: the commands that take it. excludes: options in a file (--config) that it replaces. needs: the switch without which it
-    has no effect.
+    commands: those that take it. replaces: options in a file (--config). needs: the switch without which it has no effect.
     """
 
     name: str
@@ -44,8 +43,8 @@ class Option:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
-    used: tuple[str, ...] = TRAIN
-    excludes: tuple[str, ...] = ()
+    commands: tuple[str, ...] = TRAIN
+    replaces: tuple[str, ...] = ()
     needs: str | None = None
     chosen: bool = False  # the default is only used without rows to choose by: see tasks/defaults.py
 
@@ -72,7 +71,7 @@ def _options_of(cls: type) -> dict[str, Option]:
 
 def options_for(command: str, owner: Any) -> dict[str, Option]:
     """The options of a dataclass that a command takes, by name."""
-    return {name: declared for name, declared in options_of(owner).items() if command in declared.used}
+    return {name: declared for name, declared in options_of(owner).items() if command in declared.commands}
 
 
 def filled(owner: Any, *sources: Mapping[str, Any]) -> Any:
@@ -161,8 +160,8 @@ class TrainConfig:
         "passes over the training data",
         unit="epochs",
         minimum=0,
-        used=MEASURE,
-        excludes=("max_steps", "hours", "phases"),
+        commands=MEASURE,
+        replaces=("max_steps", "hours", "phases"),
         chosen=True,
     )
     max_steps: int | None = option(
@@ -170,19 +169,19 @@ class TrainConfig:
         "stop after this many optimizer steps; --num-epochs is ignored",
         unit="steps",
         minimum=1,
-        used=MEASURE,
-        excludes=("hours",),
+        commands=MEASURE,
+        replaces=("hours",),
     )
     batch_size: int = option(
-        32, "features per optimizer step, over all processes", unit="features", minimum=1, used=MEASURE, chosen=True
+        32, "features per optimizer step, over all processes", unit="features", minimum=1, commands=MEASURE, chosen=True
     )
     max_length: int = option(
         128,
         "longest sequence; longer texts are truncated and counted, or read in windows for tags and answers",
         unit="tokens",
         minimum=3,
-        used=USE,
-        excludes=("phases",),
+        commands=USE,
+        replaces=("phases",),
         chosen=True,
     )
     warmup_ratio: float = option(
@@ -208,7 +207,7 @@ class TrainConfig:
         maximum=1,
     )
     freeze: str | None = option(
-        None, "what to freeze: embeddings, encoder, or the embeddings and this many of the lowest layers", used=MEASURE
+        None, "what to freeze: embeddings, encoder, or the embeddings and this many of the lowest layers", commands=MEASURE
     )
     reinit_layers: int = option(
         0, "reinitialize this many top layers, and the pooler, before training", unit="layers", minimum=0
@@ -220,26 +219,27 @@ class TrainConfig:
     attention_dropout: float | None = option(
         None, "dropout of attention probabilities only; default: the same as --dropout", minimum=0, maximum=0.99
     )
-    seed: int = option(42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, used=(*MEASURE, "corpus"))
+    seed: int = option(
+        42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, commands=(*MEASURE, "corpus")
+    )
     precision: str = option(
         "auto",
         "fp32; bf16, with fp32 master weights; fp16, on a GPU, with a scaled loss; tf32, on a GPU: fp32 weights, products "
         "in TF32; int8, on a CPU, for prediction: 8-bit weights and activations, if faster; auto: on a GPU bf16, or "
         "fp16 if it has no bf16; on a CPU bf16 if measured to be 1.2 times as fast as fp32",
         choices=("auto", "fp32", "tf32", "bf16", "fp16", "int8"),
-        used=USE,
+        commands=USE,
     )
-    device: str = option("auto", "auto: the GPU if there is one", choices=("auto", "cpu", "cuda", "mps"), used=USE)
+    device: str = option("auto", "auto: the GPU if there is one", choices=("auto", "cpu", "cuda", "mps"), commands=USE)
     micro_batch_tokens: int = option(
         8192,
         "maximum tokens per device and forward pass; batches are split to fit. Changes memory, speed, rounding, dropout draws",
         unit="tokens",
         minimum=1,
-        used=USE,
+        commands=USE,
     )
     activation_checkpointing: bool = option(
-        False,
-        "keep only the input of each layer and recompute the rest in the backward pass: less memory, the same result",
+        False, "keep only the input of each layer and recompute the rest in the backward pass: less memory, the same result"
     )
     compile: bool = option(
         False,
@@ -323,9 +323,9 @@ class PretrainConfig(TrainConfig):
     learning_rate: float = option(1e-4, "peak learning rate", minimum=0)
     num_epochs: float = option(1.0, "passes over the corpus", unit="epochs", minimum=0)
     batch_size: int = option(
-        256, "sequences in one optimizer step, over all processes", unit="sequences", minimum=1, used=SEQUENCES
+        256, "sequences in one optimizer step, over all processes", unit="sequences", minimum=1, commands=SEQUENCES
     )
-    max_length: int = option(128, "longest sequence, with special tokens", unit="tokens", minimum=8, used=SEQUENCES)
+    max_length: int = option(128, "longest sequence, with special tokens", unit="tokens", minimum=8, commands=SEQUENCES)
     warmup_ratio: float = option(
         0.01, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )
@@ -341,7 +341,7 @@ class PretrainConfig(TrainConfig):
         "train for about this long, regardless of --num-epochs; some steps are timed first",
         unit="hours",
         minimum=1e-4,
-        excludes=("max_steps",),
+        replaces=("max_steps",),
     )
     phases: tuple[str, ...] | None = option(
         None,
@@ -352,7 +352,7 @@ class PretrainConfig(TrainConfig):
         "mlm+nsp",
         "what the model learns: " + "; ".join(f"{name}, {what}" for name, what in OBJECTIVE_HELP.items()),
         choices=tuple(OBJECTIVE_HELP),
-        used=SEQUENCES,
+        commands=SEQUENCES,
     )
     mlm_probability: str = option(
         "0.15",
@@ -363,9 +363,9 @@ class PretrainConfig(TrainConfig):
         None, "start with smaller batches and reach --batch-size after a share of the steps, as in 16:20%"
     )
     masking: str = option(
-        "token", "what to mask: single tokens, whole words, or whole --entities and words", choices=MASKINGS, used=SEQUENCES
+        "token", "what to mask: single tokens, whole words, or whole --entities and words", choices=MASKINGS, commands=SEQUENCES
     )
-    entities: str | None = option(None, "text file, an entity or phrase per line, for --masking entities", used=SEQUENCES)
+    entities: str | None = option(None, "text file, an entity or phrase per line, for --masking entities", commands=SEQUENCES)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> PretrainConfig:

@@ -60,7 +60,7 @@ def options_page() -> str:
             parts += [f"Also, as in [Training](#training): {flags}.\n"]
         elif shared:
             title, declaring = ("Server", ServeConfig) if name == "serve" else ("Output", OutputLayout)
-            if own := [option for option in options_of(declaring).values() if name in option.used]:
+            if own := [option for option in options_of(declaring).values() if name in option.commands]:
                 parts += [f"### {title}\n", *_table(map(_declared, own))]
             shared = [each for each in shared if each.opts[0] not in {option.flag for option in own}]
             flags = ", ".join(sorted(f"`{each.opts[0]}`" for each in shared))

@@ -188,11 +188,11 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
     if not isinstance(values, dict):
         raise UsageError("the file has no options; expected lines like learning_rate: 3e-5", where=str(path))
     if is_of_run:
-        return FileOptions(without_excluded(options_of_run(values, overrides), overrides), values)
+        return FileOptions(without_replaced(options_of_run(values, overrides), overrides), values)
     if own := next((name for name in values if name in inspect.signature(inspect.unwrap(command)).parameters), None):
         what = f"{own} cannot be set in an options file, only on the command line"
         raise UsageError(what, where=str(path), hint="an options file may set only task and training options")
-    return FileOptions(without_excluded(values, overrides), None)
+    return FileOptions(without_replaced(values, overrides), None)
 
 
 @cache
@@ -268,9 +268,9 @@ def print_json(value: Any, *, wanted: bool) -> None:
         typer.echo(json.dumps(value, ensure_ascii=False))
 
 
-def without_excluded(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a file or preset without those that an override excludes: they would conflict with it, or win over it."""
+def without_replaced(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a file or preset without those that an override replaces: they would conflict with it, or win over it."""
     owners = (TrainConfig, PretrainConfig, *FAMILIES.values())
     declared = [each for owner in owners for name, each in options_of(owner).items() if name in overrides]
-    excluded = {other for each in declared for other in each.excludes}
-    return {name: value for name, value in options.items() if name not in excluded}
+    replaced = {other for each in declared for other in each.replaces}
+    return {name: value for name, value in options.items() if name not in replaced}

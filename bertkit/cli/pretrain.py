@@ -15,7 +15,7 @@ from bertkit.cli.options import (
     read_options,
     require_output_dir,
     with_options,
-    without_excluded,
+    without_replaced,
 )
 from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
@@ -128,7 +128,7 @@ def pretrain(
     saved = file.options
     if unknown := next((name for name in saved if name not in options_of(PretrainConfig)), None):
         raise UsageError(f"no option {unknown}", where=str(config), hint=did_you_mean(unknown, options_of(PretrainConfig)))
-    together = without_excluded(preset_options(preset, PRETRAINING_PRESETS, file, config), saved | overrides)
+    together = without_replaced(preset_options(preset, PRETRAINING_PRESETS, file, config), saved | overrides)
     settings = PretrainConfig.of(together | saved | overrides)
     sources = {f"--preset {preset}": together, "--config": saved, "command line": overrides}
     shape = {"num_hidden_layers": num_hidden_layers, "hidden_size": hidden_size, "num_attention_heads": num_attention_heads}

@@ -26,14 +26,14 @@ class ClassLossRecipe(Recipe):
         None,
         "weight of each class in the loss: by name, such as spam=2,ham=1 (others: 1); in the order of the labels; "
         "or balanced: higher for rarer classes",
-        used=MEASURE,
+        commands=MEASURE,
     )
     label_smoothing: float = option(
         0.0,
         "share of the target to spread evenly over all classes in training (Szegedy et al., 2016)",
         minimum=0,
         maximum=1,
-        used=MEASURE,
+        commands=MEASURE,
     )
 
     @property

@@ -22,7 +22,7 @@ class LayersRecipe(Recipe):
         "last4-sum or last4-mix, their sum or mix; sum, the sum of all; or mix, a mix of all and the embeddings. A mix has "
         "learned weights (ELMo). Meant for --freeze encoder; transformers opens the head only with last",
         choices=tuple(LAYERS),
-        used=DATA,
+        commands=DATA,
     )
 
 

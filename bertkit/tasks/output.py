@@ -12,7 +12,7 @@ from bertkit.errors import UsageError, did_you_mean, flag_of
 from bertkit.readers import Examples
 
 NUMBER, ALL = "row", "all"  # --id row, --keep all
-_USED = ("predict",)
+_COMMANDS = ("predict",)
 
 
 class OutputColumns(NamedTuple):
@@ -29,25 +29,27 @@ class OutputLayout:
     id: str | None = option(
         None,
         "column with each row's id, or row for the row's number, from 0; default: the column id if there is one, else row",
-        used=_USED,
+        commands=_COMMANDS,
     )
-    keep: tuple[str, ...] | None = option(None, "input columns to copy to the output, or all", used=_USED)
+    keep: tuple[str, ...] | None = option(None, "input columns to copy to the output, or all", commands=_COMMANDS)
     top_k: int | None = option(
         None,
         "how many classes to write, each with its probability; for each [MASK], how many tokens (default: 5)",
         minimum=1,
-        used=_USED,
+        commands=_COMMANDS,
     )
-    probabilities: bool = option(False, "write the probability of every class", used=_USED)
+    probabilities: bool = option(False, "write the probability of every class", commands=_COMMANDS)
     uncertain: int | None = option(
         None,
         "write only this many rows, those to label next: uncertain ones that differ from each other",
         minimum=1,
-        used=_USED,
+        commands=_COMMANDS,
     )
-    n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1, used=_USED)
+    n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1, commands=_COMMANDS)
     safe_csv: bool = option(
-        False, "for spreadsheets: mark the file as UTF-8, and put ' before text that they would treat as a formula", used=_USED
+        False,
+        "for spreadsheets: mark the file as UTF-8, and put ' before text that they would treat as a formula",
+        commands=_COMMANDS,
     )
 
     def __post_init__(self) -> None:

@@ -21,12 +21,12 @@ class PoolingRecipe(LayersRecipe):
         "what the head classifies: pooled, [CLS] through the pooler; cls, [CLS] itself; mean or max, over all tokens; "
         "cls-last4 and cls-mix, cls with --layers last4 or mix. Only pooled opens as a classifier in transformers",
         choices=POOLINGS,
-        used=DATA,
+        commands=DATA,
     )
     metric: tuple[str, ...] | None = option(
         None,
         "scores by name, or evaluate:NAME of the evaluate library; the first one decides which step is best",
-        used=DATA,
+        commands=DATA,
     )
 
     @property

@@ -55,47 +55,48 @@ class Recipe(ABC):
     dataset: Hub | Embedded | Callable[[str], Iterable[Mapping[str, Any]]] | None = None
     folder: Folder = Folder()
     data: str | None = option(
-        None,
-        "folder with train, dev/validation and test files, instead of the hub's data",
-        used=USE,
-        excludes=SPLITS,
+        None, "folder with train, dev/validation and test files, instead of the hub's data", commands=USE, replaces=SPLITS
     )
     train: str | None = option(
         None,
         "file to train on, or its URL: CSV, TSV, JSONL, Parquet, Excel, CoNLL, SQuAD JSON or text; also compressed",
-        used=DATA,
-        excludes=("data",),
+        commands=DATA,
+        replaces=("data",),
     )
     validation: str | None = option(
-        None, "file to evaluate on, a share of the training rows such as 10%, or a fold of them such as 1/5", used=DATA
+        None, "file to evaluate on, a share of the training rows such as 10%, or a fold of them such as 1/5", commands=DATA
     )
-    test: str | None = option(None, "file of the test split", used=DATA)
-    columns: tuple[str, ...] | None = option(None, "names of the columns of files without a header", used=USE)
+    test: str | None = option(None, "file of the test split", commands=DATA)
+    columns: tuple[str, ...] | None = option(None, "names of the columns of files without a header", commands=USE)
     separator: str | None = option(
         None,
         "column separator; a space if each line begins with its label; default: detected from the file's ending and content",
-        used=USE,
+        commands=USE,
     )
-    encoding: str | None = option(None, "encoding of text files, such as latin-1, utf-16, gb18030; default: UTF-8", used=USE)
+    encoding: str | None = option(
+        None, "encoding of text files, such as latin-1, utf-16, gb18030; default: UTF-8", commands=USE
+    )
     rows: str | None = option(
-        None, "path to the rows inside one JSON document: keys joined by dots, such as data.train", used=USE
+        None, "path to the rows inside one JSON document: keys joined by dots, such as data.train", commands=USE
     )
     max_file_size: float = option(
-        MAX_FILE_SIZE, "refuse compressed files that unpack to more than this", unit="GB", minimum=0, used=USE
+        MAX_FILE_SIZE, "refuse compressed files that unpack to more than this", unit="GB", minimum=0, commands=USE
     )
     on_error: str = option(
         "fail",
         "what to do with rows that cannot be used: fail, or skip them; skipped rows are counted and the first ones named",
         choices=("fail", "skip"),
-        used=USE,
+        commands=USE,
     )
     language: tuple[str, ...] | None = option(
-        None, "languages of the texts for the model card, as codes such as en", used=("finetune",)
+        None, "languages of the texts for the model card, as codes such as en", commands=("finetune",)
     )
     split_seed: int = option(
-        0, "seed that decides which rows --validation 10% holds out and --max-train-samples takes", minimum=0, used=DATA
+        0, "seed that decides which rows --validation 10% holds out and --max-train-samples takes", minimum=0, commands=DATA
     )
-    max_train_samples: int | None = option(None, "train on this many rows, drawn at random", unit="rows", minimum=1, used=DATA)
+    max_train_samples: int | None = option(
+        None, "train on this many rows, drawn at random", unit="rows", minimum=1, commands=DATA
+    )
     prepare: Callable[[Examples, str], Examples] | None = None
     metrics: tuple[Metric, ...] = ()
     train_split: str = "train"

@@ -352,7 +352,7 @@ _NOT_KEPT = ("labels", "metric", "column")
 def _kept(recipe: Recipe) -> list[str]:
     """The family's own options that a model's block stores: those needed to use the model."""
     left_out = {*options_of(Recipe), *_NOT_KEPT}
-    return [name for name, declared in options_of(recipe).items() if "eval" in declared.used and name not in left_out]
+    return [name for name, declared in options_of(recipe).items() if "eval" in declared.commands and name not in left_out]
 
 
 def describe_head(block: Mapping[str, Any] | None, config: BertConfig) -> str:

@@ -37,10 +37,12 @@ class MultipleChoice(PoolingRecipe):
     formats: ClassVar[tuple[Format, ...]] = CHOICES
     has_classes: ClassVar[bool] = False  # positions among the choices are not learned
 
-    text: str | None = option(None, "column of the text; A,B,... joins several columns", used=USE)
-    question: str | None = option(None, "column of the question, or of the beginning of every choice", used=USE)
-    choices: tuple[str, ...] | None = option(None, "columns of the choices, or the one column with a list of them", used=USE)
-    label: str | None = option(None, "column of the label", used=DATA)
+    text: str | None = option(None, "column of the text; A,B,... joins several columns", commands=USE)
+    question: str | None = option(None, "column of the question, or of the beginning of every choice", commands=USE)
+    choices: tuple[str, ...] | None = option(
+        None, "columns of the choices, or the one column with a list of them", commands=USE
+    )
+    label: str | None = option(None, "column of the label", commands=DATA)
     labels_are: str | None = None
 
     def resolved(self) -> Self:

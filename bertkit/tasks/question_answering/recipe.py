@@ -36,32 +36,32 @@ class QuestionAnswering(Recipe):
     formats: ClassVar[tuple[Format, ...]] = (SQUAD, *TABLES)
 
     training: TrainConfig = TrainConfig(max_length=384)
-    question: str | None = option(None, "column of the question; for plain text, the question itself", used=USE)
-    context: str | None = option(None, "column of the text that answers the question", used=USE)
+    question: str | None = option(None, "column of the question; for plain text, the question itself", commands=USE)
+    context: str | None = option(None, "column of the text that answers the question", commands=USE)
     answers: str | None = option(
-        None, "column of the answers; answer_start is inside them or in a column of that name", used=DATA
+        None, "column of the answers; answer_start is inside them or in a column of that name", commands=DATA
     )
     doc_stride: int = option(
-        128, "distance between the starts of successive windows of a long context", unit="tokens", minimum=1, used=USE
+        128, "distance between the starts of successive windows of a long context", unit="tokens", minimum=1, commands=USE
     )
     max_query_length: int = option(
-        64, "longest question; longer ones are truncated and counted", unit="tokens", minimum=1, used=USE
+        64, "longest question; longer ones are truncated and counted", unit="tokens", minimum=1, commands=USE
     )
-    max_answer_length: int = option(30, "longest answer", unit="tokens", minimum=1, used=USE)
-    n_best_size: int = option(20, "number of ranked answers to each question", minimum=1, used=USE)
+    max_answer_length: int = option(30, "longest answer", unit="tokens", minimum=1, commands=USE)
+    n_best_size: int = option(20, "number of ranked answers to each question", minimum=1, commands=USE)
     unanswerable: bool | None = option(
-        None, "allow questions without an answer; default: if the training data has some", used=USE
+        None, "allow questions without an answer; default: if the training data has some", commands=USE
     )
     matching: str = option(
         "auto",
         "how to compare answers: by English words, or by Chinese characters",
         choices=("auto", "words", "characters"),
-        used=DATA,
+        commands=DATA,
     )
     null_threshold: float | None = option(
         None,
         "predict no answer if its score exceeds the best answer's by more than this; default: tuned by finetune",
-        used=USE,
+        commands=USE,
     )
     question_column: str | None = None
 

@@ -45,23 +45,25 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     family: ClassVar[str] = "text-classification"
     in_order: ClassVar[tuple[str, ...]] = INPUTS
 
-    text: str | None = option(None, "column of the text, or of a pair's first text; A,B,... joins several columns", used=USE)
-    text_pair: str | None = option(None, "column of a pair's second text; A,B,... joins several columns", used=USE)
+    text: str | None = option(
+        None, "column of the text, or of a pair's first text; A,B,... joins several columns", commands=USE
+    )
+    text_pair: str | None = option(None, "column of a pair's second text; A,B,... joins several columns", commands=USE)
     label: str | None = option(
-        None, "column of the label; with --multi-label also several columns of 0 and 1, as in toxic,rude", used=DATA
+        None, "column of the label; with --multi-label also several columns of 0 and 1, as in toxic,rude", commands=DATA
     )
     labels: tuple[str, ...] | None = option(
-        None, "names of the labels in the order of their numbers; default: from the data", used=DATA
+        None, "names of the labels in the order of their numbers; default: from the data", commands=DATA
     )
-    regression: bool = option(False, "predict a number instead of a class", used=DATA)
-    classes: bool = option(False, "treat labels that are decimals, or many different numbers, as classes", used=MEASURE)
+    regression: bool = option(False, "predict a number instead of a class", commands=DATA)
+    classes: bool = option(False, "treat labels that are decimals, or many different numbers, as classes", commands=MEASURE)
     multi_label: bool = option(
-        False, "texts have any number of labels: a list, names separated by | ; or , or columns of 0 and 1", used=DATA
+        False, "texts have any number of labels: a list, names separated by | ; or , or columns of 0 and 1", commands=DATA
     )
     label_separator: str | None = option(
         None,
         "separator of several labels in a cell; default: the first of | ; , that occurs in any cell",
-        used=DATA,
+        commands=DATA,
         needs="multi_label",
     )
     truncate: str = option(
@@ -69,7 +71,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         "what to keep of a text over --max-length: head, tail, head+tail (a quarter from the head, the rest from the tail), "
         "or windows: all of it, averaging logits over windows",
         choices=TRUNCATIONS,
-        used=USE,
+        commands=USE,
     )
 
     @property

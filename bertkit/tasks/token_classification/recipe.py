@@ -39,35 +39,39 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
     in_order: ClassVar[tuple[str, ...]] = ("text",)
     formats: ClassVar[tuple[Format, ...]] = TAGGED
 
-    tokens: str | None = option(None, "column of the words in JSON or a table: a list, or text separated by spaces", used=USE)
-    tags: str | None = option(None, "column of the tags, in the same form", used=DATA)
-    text: str | None = option(None, "column of the text", used=USE)
+    tokens: str | None = option(
+        None, "column of the words in JSON or a table: a list, or text separated by spaces", commands=USE
+    )
+    tags: str | None = option(None, "column of the tags, in the same form", commands=DATA)
+    text: str | None = option(None, "column of the text", commands=USE)
     entities: str | None = option(
-        None, "column of the entities of a text: a list of [start, end, label], in characters", used=DATA
+        None, "column of the entities of a text: a list of [start, end, label], in characters", commands=DATA
     )
     words: str | None = option(
         None,
         "how to split Chinese text into words: basic, each character; jieba, by the package jieba; default: as in "
         "the training data",
         choices=CUTS,
-        used=USE,
+        commands=USE,
     )
     column: str | None = option(
-        None, "column of the tag in CoNLL files: a number from 1, or in CoNLL-U a name such as xpos", used=USE
+        None, "column of the tag in CoNLL files: a number from 1, or in CoNLL-U a name such as xpos", commands=USE
     )
     labels: tuple[str, ...] | None = option(
-        None, "names of the labels in the order of their numbers; default: from the data", used=DATA
+        None, "names of the labels in the order of their numbers; default: from the data", commands=DATA
     )
-    scheme: str | None = option(None, "tag scheme to convert the data to; default: the data's own", choices=SCHEMES, used=DATA)
+    scheme: str | None = option(
+        None, "tag scheme to convert the data to; default: the data's own", choices=SCHEMES, commands=DATA
+    )
     head: str = option(
-        "linear", "what predicts the tags; only linear opens as a tagger in transformers", choices=HEADS, used=DATA
+        "linear", "what predicts the tags; only linear opens as a tagger in transformers", choices=HEADS, commands=DATA
     )
     lstm_layers: int = option(
-        1, "layers of --head bilstm, each with half the model's hidden size per direction", minimum=1, used=DATA
+        1, "layers of --head bilstm, each with half the model's hidden size per direction", minimum=1, commands=DATA
     )
-    constrained: bool = option(False, "predict only sequences of tags that the scheme allows", used=USE)
-    intent: bool = option(False, "also learn and predict the intent of the whole sentence", used=DATA)
-    intent_column: str | None = option(None, "column of the intent; default: intent or label", used=DATA, needs="intent")
+    constrained: bool = option(False, "predict only sequences of tags that the scheme allows", commands=USE)
+    intent: bool = option(False, "also learn and predict the intent of the whole sentence", commands=DATA)
+    intent_column: str | None = option(None, "column of the intent; default: intent or label", commands=DATA, needs="intent")
 
     def resolved(self) -> Self:
         recipe = super().resolved()
