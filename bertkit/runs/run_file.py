@@ -156,10 +156,12 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     changed = [key for key in {**before, **after} if key not in _MAY_CHANGE | unknown and before.get(key) != after.get(key)]
     # changed features follow from changed rows or settings: those are named instead
     causes = [key for key in changed if not (key.startswith("data.") and key.endswith(".sha256"))]
-    return listed([*dict.fromkeys(_told(key, before.get(key), after.get(key)) for key in causes or changed)], 4, "; ")
+    return listed(
+        [*dict.fromkeys(_describe_change(key, before.get(key), after.get(key)) for key in causes or changed)], 4, "; "
+    )
 
 
-def _told(key: str, before: Any, after: Any) -> str:
+def _describe_change(key: str, before: Any, after: Any) -> str:
     """How a setting, by its path in run.json, has changed."""
     if key.startswith(_SOURCES):
         return f"the code of the metric {key.removeprefix(_SOURCES)}"

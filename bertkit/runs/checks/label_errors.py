@@ -127,7 +127,7 @@ def _ranked(folds: Sequence[JudgedFold]) -> tuple[list[dict[str, Any]], dict[str
     worst = ranked.worst()
     several = len(worst.rows) < len(ranked.rows)  # labels a row
     each = map(Verdicts._make, zip(*(values.tolist() for values in worst), strict=True))
-    table = [{**_told(*rows[one.rows], one, several=several), "likely_errors": counts[one.rows]} for one in each]
+    table = [{**_judged_row(*rows[one.rows], one, several=several), "likely_errors": counts[one.rows]} for one in each]
     hits, of_most_frequent = np.sum([each.hits for each in learned], axis=0) / len(errors)
     pairs = Counter(zip(ranked.given[errors], ranked.suggested[errors], strict=True)).most_common()
     return table, {
@@ -141,7 +141,7 @@ def _ranked(folds: Sequence[JudgedFold]) -> tuple[list[dict[str, Any]], dict[str
     }
 
 
-def _told(fold: JudgedFold, row: int, found: Any, *, several: bool) -> dict[str, Any]:
+def _judged_row(fold: JudgedFold, row: int, found: Any, *, several: bool) -> dict[str, Any]:
     """A row of the table. found: the one of `Verdicts` for the row's worst label. several: whether rows have several labels."""
     other = found.suggested != found.given
     return {

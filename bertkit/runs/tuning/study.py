@@ -110,7 +110,7 @@ def tune(
         with trials.turn():
             _agree(output_dir, plan)
         for number, trial in enumerate(iter(partial(trials.next, wanted, deadline), None)):
-            progress.note(f"trial {trial.number} (number {number + 1} of this process): {_told(trial.params)}")
+            progress.note(f"trial {trial.number} (number {number + 1} of this process): {_settings_text(trial.params)}")
             own, folder = recipe.overridden(trial.params), trials.folder_of(trial.number)
             run = partial(
                 finetune,
@@ -160,14 +160,14 @@ def tune(
         write_json(output_dir / TUNING_FILE, summary)
     show(report_tuning(summary, output_dir))
     if lost := [trial for trial in summary["trials"] if trial["state"] == LOST]:
-        never = "; ".join(_told(trial["settings"]) for trial in lost)
+        never = "; ".join(_settings_text(trial["settings"]) for trial in lost)
         what = f"{len(lost)} of {plural(len(summary['trials']), 'trial')} without a score"
         progress.warn(f"{what}, after {TRIES} attempts that were killed: {never}")
     progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
     return summary
 
 
-def _told(settings: Mapping[str, Any]) -> str:
+def _settings_text(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {shown(value)}" for name, value in settings.items())
 
 
@@ -269,6 +269,6 @@ def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
             [name, each["dev"], each["held_out"], each["difference"], progress.format_interval(each["interval"], "+.4f")]
             for name, each in gap.items()
         ]
-        title = f"the winner, trial {winner['trial']}: {_told(winner['settings'])}"
+        title = f"the winner, trial {winner['trial']}: {_settings_text(winner['settings'])}"
         parts.append(Table(title, ["mean", split, "held out", "difference", "95% interval"], rows))
     return Report(parts, summary)
