@@ -107,14 +107,14 @@ def _open(
         return filler, filler.read_blocks
     target = open_target(run, recipe, options, to_predict=split is None, others=others)
     if split is None:
-        files = of_files(target, sources, options)
+        files = predictor_for_files(target, sources, options)
         return files, files.read_blocks
     own = target.task.recipe.resolved()
     target.refuse_other_folds([split])
     return TaskPredictor(target, recipe=own), lambda name: [read_splits(own, [name]).rows[name]]
 
 
-def of_files(target: Opened, files: Sequence[str], overrides: Collection[str]) -> TaskPredictor:
+def predictor_for_files(target: Opened, files: Sequence[str], overrides: Collection[str]) -> TaskPredictor:
     """A predictor for files. overrides: the names of the options that the user gave."""
     return TaskPredictor(target, recipe=target.task.recipe.with_file(files[0], overrides, target.written).resolved())
 
