@@ -13,7 +13,7 @@ from rich.text import Text
 from bertkit import progress
 from bertkit.errors import listed, plural
 from bertkit.metrics import bootstrap
-from bertkit.metrics.bootstrap import RESAMPLES, resampled
+from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
 from bertkit.metrics.classification import check_metrics
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import refuse_too_many_segments
@@ -27,7 +27,7 @@ from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.saved import refuse_code
 from bertkit.tasks.splits import SET_ASIDE, read_splits
-from bertkit.tasks.task import Scorer, Task
+from bertkit.tasks.task import Task
 
 
 class Predicted(NamedTuple):

@@ -11,6 +11,7 @@ import numpy as np
 from rich.text import Text
 
 from bertkit.features import Features, Ragged, offsets_of
+from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
@@ -22,7 +23,7 @@ from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import softmax_of_groups
-from bertkit.tasks.task import Encoding, Logits, Scorer
+from bertkit.tasks.task import Encoding, Logits
 
 if TYPE_CHECKING:
     from torch import nn

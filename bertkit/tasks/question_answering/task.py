@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bertkit.errors import DataError, ModelError, UsageError, listed, plural
 from bertkit.features import IGNORED, Features, Ragged
 from bertkit.metrics.answers import best_threshold, score_characters, score_words
+from bertkit.metrics.bootstrap import Scorer
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, is_blank
@@ -27,7 +28,7 @@ from bertkit.tasks.question_answering.places import LOST, WAYS, find_answers, fi
 from bertkit.tasks.question_answering.recipe import QuestionAnswering
 from bertkit.tasks.question_answering.references import are_mostly_chinese
 from bertkit.tasks.question_answering.windows import encode_windows
-from bertkit.tasks.task import Encoding, Logits, Scorer, Task
+from bertkit.tasks.task import Encoding, Logits, Task
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from bertkit.errors import DataError, ModelError, UsageError, listed
 from bertkit.features import Features, Ragged
+from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.classification import f1, measured
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BertConfig
@@ -34,7 +35,7 @@ from bertkit.tasks.labels import (
 from bertkit.tasks.output import OutputColumns, OutputLayout
 from bertkit.tasks.pooling import PoolingTask
 from bertkit.tasks.presentation import Count, Prediction
-from bertkit.tasks.task import Encoding, Logits, Scorer
+from bertkit.tasks.task import Encoding, Logits
 from bertkit.tasks.text_classification.label_sets import derive_set_labels
 from bertkit.tasks.text_classification.recipe import INPUTS, TextClassification
 from bertkit.tasks.text_classification.targets import COLUMN, ENOUGH, HALF, AnyOf, Number, OneOf, Target

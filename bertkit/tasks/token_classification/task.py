@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bertkit.errors import DataError, ModelError, UsageError, listed
 from bertkit.features import IGNORED, Features, Ragged, offsets_of
+from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.classification import measured
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BertConfig
@@ -29,7 +30,7 @@ from bertkit.tasks.layers import LayersTask
 from bertkit.tasks.output import OutputColumns, OutputLayout
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import log_softmax, mean_logits
-from bertkit.tasks.task import Encoding, Logits, Scorer
+from bertkit.tasks.task import Encoding, Logits
 from bertkit.tasks.token_classification.baselines import baseline_tags
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows
 from bertkit.tasks.token_classification.features import decode_intents, encode_words
