@@ -185,8 +185,8 @@ class Destination:
         wait, so the output that is opened in the block is theirs or this command's, never both's.
 
         Entered when the first rows are read: a command that fails before then leaves nothing that would bind a later one.
-        sources: those of this process that it is about to predict. Raises the errors of `refuse_other_content` for these if another command
-        has begun since then.
+        sources: those of this process that it is about to predict. Raises the errors of `refuse_other_content` for these if
+        another command has begun since then.
         """
         if self.folder is None:
             yield
