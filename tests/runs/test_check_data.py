@@ -156,6 +156,7 @@ FREQUENT = ab(110, labels="a") + ab(12, "bad {0} {0}", "b")  # 110 of 122 are a
 NUMBERS: Rows = [("the same", 1), ("the same", 9), ("twice", 2.5), ("twice", 2.5), *((f"text {n}", n / 2) for n in range(10))]
 DECIMALS: Rows = [(f"text {n}", n % 3 / 2) for n in range(60)]
 MINUS: Rows = [(f"text {n}", (-1, 0, 1)[n % 3]) for n in range(60)]
+MINUS_PLACES = ["rows.csv:2", "rows.csv:5", "rows.csv:8", "..."]
 SPELLED: Rows = [(f"text {n}", ("Neg", "neg", "pos", "pos ")[n % 4]) for n in range(80)]
 NEAR_CORRECT = ("corerct", "Corect", "correct_2", "incorrect")
 FIRST_HTML, FIRST_TWICE = ([*(f"rows.csv:{line + n}" for n in range(3)), "..."] for line in (7, 2))
@@ -182,7 +183,16 @@ FIRST_HTML, FIRST_TWICE = ([*(f"rows.csv:{line + n}" for n in range(3)), "..."] 
         (
             MINUS,
             {},
-            [("warning", "20 rows", ["rows.csv:2", "rows.csv:5", "rows.csv:8", "..."]), ("error", "20 of 60", ["rows.csv:2"])],
+            [("warning", "train: 20 rows with the label -1", MINUS_PLACES), ("error", "20 of 60", ["rows.csv:2"])],
+        ),
+        (
+            [*MINUS, (" ", 1)],  # training refuses the split for its text
+            {},
+            [
+                ("warning", "train: 20 rows with the label -1, which means unlabelled", MINUS_PLACES),
+                ("error", "20 of 61", ["rows.csv:2"]),
+                ("error", "1 row without text", ["rows.csv:62"]),
+            ],
         ),
         (MINUS, {"labels": "-1,0,1"}, []),
         (

@@ -91,8 +91,8 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     for split, examples in examples_of.items():
         remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks.summed()))
     labels, numbers = _counted(recipe, examples_of)
-    faulty = {split for split, each in standardized.items() if each.refused}
-    of_labels, of_task, named = _label_faults(recipe, examples_of, labels, faulty)
+    labelled = {split: examples for split, examples in examples_of.items() if standardized[split].is_labelled}
+    of_labels, of_task, named = _label_faults(recipe, labelled, labels)
     if not isinstance(recipe, TextClassification):  # tags as the task spells them
         labels |= _counted(recipe, named)[0]
     remarks += of_task
@@ -153,14 +153,13 @@ def _check_split(recipe: Recipe, split: str, own: _Standardized) -> Iterator[Fin
     yield from without_text(recipe, split, own.examples, own.refused)
     yield from check_texts(recipe, split, own.examples)
     yield from duplicates(recipe, split, own.examples)
-    yield from _without_label(recipe, split, own.examples)
     if own.is_labelled:
         yield from (replace(each, what=f"{split}: {each.what}") for each in Task.unfitted(recipe).check(own.examples))
 
 
 class _Standardized(NamedTuple):
     """A split's examples, None if they cannot be used even without labels; why training would refuse it; and whether the
-    examples have labels."""
+    examples have labels, as those of text classification may even if training would refuse them."""
 
     examples: Examples | None
     refused: list[Finding]
@@ -180,7 +179,7 @@ def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
             refused += _others_refused(recipe, split, rows, error.where)
     try:
         examples = replace(recipe.standardize(rows, labelled=False), remarks=rows.remarks)
-        return _Standardized(examples, refused, is_labelled=False)
+        return _Standardized(examples, refused, is_labelled="label" in examples.columns)
     except DataError as error:
         refused += [finding for finding in [_error(split, error)] if finding not in refused]
         return _Standardized(None, refused, is_labelled=False)
@@ -204,18 +203,14 @@ def _error(split: str, error: DataError) -> Finding:
 
 
 def _label_faults(
-    recipe: Recipe,
-    splits: Mapping[str, Examples],
-    labels: Mapping[str, Counter[str]],
-    faulty: Collection[str],
+    recipe: Recipe, splits: Mapping[str, Examples], labels: Mapping[str, Counter[str]]
 ) -> tuple[list[Finding], Remarks, dict[str, Examples]]:
     """Label errors that training would raise, except for labels missing from training; the remarks from fitting and naming
-    labels; and the examples with the task's label names.
+    labels; and the examples with the task's label names. splits: those with labels.
     """
     training = recipe.train_split
     classified = isinstance(recipe, TextClassification)
-    read = [split for split, examples in splits.items() if split not in faulty or (classified and "label" in examples.columns)]
-    needed = [split for split in read if split in recipe.splits or labels[split]]
+    needed = [split for split in splits if split in recipe.splits or labels[split]]
     if training not in needed:
         return [], Remarks(), {}
     try:
@@ -277,17 +272,6 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
     if most > 0.9 * known.total() and len(known) > 1:
         share = f"{most / known.total():.1%} of labels are {quoted(name)}"
         yield Finding("note", f"{training}: {share}: accuracy says little; look at the F1 of the other labels")
-
-
-def _without_label(recipe: Recipe, split: str, examples: Examples) -> Iterator[Finding]:
-    """Rows with the label -1, which by convention means unlabelled, though the user may mean a class."""
-    values = examples.columns.get("label", [])
-    if not isinstance(recipe, TextClassification) or recipe.regression or "-1" in (recipe.labels or ()):
-        return
-    rows = [row for row, value in enumerate(values) if isinstance(value, (int, str)) and str(value) == "-1"]
-    if 0 < len(rows) < len(values):
-        what = f"{split}: {plural(len(rows), 'row')} with the label -1, which means unlabelled"
-        yield Finding("warning", what, examples.places(rows), "if it is a class, name all classes: --labels=-1,0,1")
 
 
 def _statistics(numbers: Sequence[str]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from bertkit.errors import DataError, ModelError, UsageError, listed
+from bertkit.errors import DataError, ModelError, UsageError, listed, plural
 from bertkit.features import Features, Ragged
 from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.classification import f1, measured
@@ -167,6 +167,16 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
 
     def name_labels(self, examples: Examples) -> Examples:
         return replace(examples, columns=examples.columns | {COLUMN: self._target.read(examples)})
+
+    def check(self, examples: Examples) -> Iterator[Finding]:
+        """Rows with the label -1, which by convention means unlabelled, though the user may mean a class."""
+        if self.recipe.regression or "-1" in (self.recipe.labels or ()):
+            return
+        values = examples.columns[COLUMN]
+        rows = [row for row, value in enumerate(values) if isinstance(value, (int, str)) and str(value) == "-1"]
+        if 0 < len(rows) < len(values):
+            what = f"{plural(len(rows), 'row')} with the label -1, which means unlabelled"
+            yield Finding("warning", what, examples.places(rows), "if it is a class, name all classes: --labels=-1,0,1")
 
     def encode(
         self, examples: Examples, tokenizer: Tokenizer, *, max_length: float | None = None, labelled: bool = True
