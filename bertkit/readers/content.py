@@ -245,6 +245,11 @@ def read_text(path: str | Path, *, encoding: str | None = None, max_file_size: f
         return content.text()
 
 
+def typed_separator(text: str) -> str:
+    """The separator that a user typed: a shell passes '\\t' on as a backslash and a t."""
+    return "\t" if text == "\\t" else text
+
+
 def split_lines(text: str) -> list[str]:
     """The lines of a file without their ends."""
     lines = text.replace("\r\n", "\n").split("\n")

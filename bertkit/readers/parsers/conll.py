@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, UsageError, did_you_mean, plural
 from bertkit.readers import Examples, batched
-from bertkit.readers.content import Content, split_lines
+from bertkit.readers.content import Content, split_lines, typed_separator
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")  # of CoNLL-U
 CONLLU_LINES = "conllu lines"  # a column of the lines of each sentence of CoNLL-U, its comments first
@@ -42,7 +42,8 @@ def parse_conll(
         column = tags
     empty = True
     first_lines = _first_lines(content)
-    conllu = separator in (None, "\t", "\\t") and (content.extension == ".conllu" or _looks_like_conllu(first_lines))
+    may_be_conllu = separator is None or typed_separator(separator) == "\t"
+    conllu = may_be_conllu and (content.extension == ".conllu" or _looks_like_conllu(first_lines))
     between = "\t" if conllu else _separator(first_lines, separator)
     sentences = _sentences(content, _Layout(conllu, between, _width(first_lines, between)), separator, column)
     for block in batched(sentences):
@@ -192,7 +193,7 @@ def _separator(lines: list[str], separator: str | None) -> str:
     if separator is not None:
         if not separator:
             raise UsageError("the separator is empty; expected one character", hint="for example --separator ' '")
-        return "\t" if separator == "\\t" else separator  # a shell passes '\t' on as a backslash and a t
+        return typed_separator(separator)
     return "\t" if "\t" in _first_token(lines) else " "
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import is_usual_name
-from bertkit.readers.content import Content
+from bertkit.readers.content import Content, typed_separator
 
 Rows = tuple[Sequence[int], list[list[Any]]]  # a block of rows: the line, from 1, at which each begins; its fields
 
@@ -39,8 +39,7 @@ def parse_delimited(
     skipped, remarks = 0, Remarks()
     if (excel := re.match(r"sep=(.)\r?\n", content.beginning)) and separator in (None, excel[1]):  # its own first line
         separator, skipped = excel[1], 1
-    # A shell passes '\t' on as a backslash and a t.
-    between = {None: _default_separator(content, columns), "\\t": "\t"}.get(separator, separator)
+    between = _default_separator(content, columns) if separator is None else typed_separator(separator)
     if content.extension == ".csv" and separator is None and between != ",":
         remarks = Remarks((f"{content.source}: {between!r} separates the columns (change it with --separator)",))
     if between == " ":
