@@ -12,7 +12,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.corpus.shard import CORPUS_FILES
 from bertkit.errors import DataError, UsageError, UserError, listed, plural
-from bertkit.files import LEFTOVER, remove_folder, sweep, write_json
+from bertkit.files import LEFTOVER, as_json, remove_folder, sweep, write_json
 from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.manifest import MANIFEST, verify
 from bertkit.text.tokenizer import TOKENIZER
@@ -93,7 +93,7 @@ def _changed(begun: dict[str, Any], plan: dict[str, Any]) -> str:
     def named(sources: Sequence[dict[str, Any]]) -> str:
         return listed([source["name"] for source in sources], 3) or "nothing"
 
-    told, plan = [], json.loads(json.dumps(plan))
+    told, plan = [], as_json(plan)
     for key in {**begun, **plan}:
         before, now = begun.get(key), plan.get(key)
         if before == now or (key, before) == ("on_error", "fail"):  # what was read then had no faults

@@ -131,6 +131,11 @@ def json_text(value: object) -> str:
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
+def as_json(value: object, default: Callable[[Any], object] | None = None) -> Any:
+    """The value as JSON gives it back: tuples as lists, keys as text. default: converts what JSON cannot hold."""
+    return json.loads(json.dumps(value, default=default))
+
+
 def jsonl_text(values: Iterable[object]) -> str:
     """One object per line; dates and other values that JSON lacks become text."""
     return "".join(json.dumps(value, ensure_ascii=False, default=str) + "\n" for value in values)

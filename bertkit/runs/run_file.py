@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import json
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from bertkit import __version__
 from bertkit.config import RENAMED_OBJECTIVES, PretrainConfig, TrainConfig, options_of
 from bertkit.errors import ModelError, UsageError, listed
-from bertkit.files import read_json, write_json
+from bertkit.files import as_json, read_json, write_json
 from bertkit.manifest import verify
 from bertkit.model.config import PRETRAINING
 from bertkit.tasks import FAMILIES
@@ -51,7 +50,7 @@ def describe_run(
         "versions": versions | {package: importlib.metadata.version(package) for package in _PACKAGES},
         **more,
     }
-    return json.loads(json.dumps(values, default=str))
+    return as_json(values, default=str)
 
 
 def write_run_file(folder: Path, values: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -13,7 +12,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import UsageError, listed, plural
-from bertkit.files import write_json
+from bertkit.files import as_json, write_json
 from bertkit.files.output_folder import OutputFolder
 from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import refuse_int8
@@ -75,7 +74,7 @@ def finetune_series(
         assert data is not None
         plan["data"] = {"sha256": data.sha256}
         _refuse_bad_rows(series, recipe, count, read, partial(Task.fit, config=pretrained.config, fresh_head=fresh_head))
-    plan = json.loads(json.dumps(plan))
+    plan = as_json(plan)
     with replaced(folder_of_runs, accelerator):
         finished = _finished(series, output_dir, plan, recipe, count)
         runs: dict[int, dict[str, Any]] = {}
@@ -147,7 +146,7 @@ def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Rec
     model = {name: value for name, value in plan["model"].items() if value}  # a model without a head always gets a fresh one
     for path in series.begun_in(folder):
         number = int(path.name.rpartition("-")[2])
-        own = json.loads(json.dumps(series.changes(recipe, number, count)))
+        own = as_json(series.changes(recipe, number, count))
         # of the recipe, only what the run changes: bertkit 0.1 saved resolved values there
         wanted = {"recipe": {}, "model": model, **own, "training": {**plan["training"], **own.get("training", {})}}
         if (run := finished_run(path, wanted, hint)) is not None:

@@ -6,7 +6,6 @@ Their table 1 excludes WNLI, and counts the two test sets of MNLI separately.
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.config import filled, options_of
 from bertkit.errors import DataError, UsageError, did_you_mean
+from bertkit.files import as_json
 from bertkit.readers.formats import SPLITS
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER
@@ -137,7 +137,7 @@ def _refuse_missing_splits(recipes: Mapping[str, Recipe]) -> None:
 
 def _finished(folder: Path, recipe: Recipe, model: str, fresh_head: bool | None) -> dict[str, Any] | None:
     """The run.json of a finished run, or None. Raises UsageError if it has different settings."""
-    own = json.loads(json.dumps(to_json(recipe.resolved(), name=NAME)))
+    own = as_json(to_json(recipe.resolved(), name=NAME))
     compared = set(options_of(recipe)) - {"class_weights"}  # bertkit 0.1 saved the resolved value
     wanted = {
         "training": dataclasses.asdict(filled(recipe.training)),

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bertkit import progress
 from bertkit.errors import UsageError, listed, plural
-from bertkit.files import disk_errors, flush, write_json
+from bertkit.files import as_json, disk_errors, flush, write_json
 from bertkit.files.output_folder import lock
 from bertkit.readers import Examples
 from bertkit.readers.faults import Faults
@@ -132,7 +132,7 @@ class OutputState(NamedTuple):
 
     def refuse_other(self, settings: Mapping[str, Any], how: Mapping[str, Any], where: str) -> None:
         """Raise UsageError if a command's settings differ from those that this one began with."""
-        sides = ({**self.settings, **self.how}, {**json.loads(json.dumps(settings)), **how})
+        sides = ({**self.settings, **self.how}, {**as_json(settings), **how})
         before, now = ({key: value for name, part in side.items() for key, value in flat(part, name)} for side in sides)
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         told: dict[str, str] = {}

@@ -6,7 +6,6 @@ and the winner's score on these is shown next to its dev score.
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError, listed, plural
-from bertkit.files import read_json, write_json
+from bertkit.files import as_json, read_json, write_json
 from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer
 from bertkit.metrics.split_gap import compare_splits, draws_of
@@ -101,7 +100,7 @@ def tune(
         "data": {"sha256": data.sha256},
         "tuning": {"search": space, "held_out": held_out, "prune": prunes},
     }
-    plan = json.loads(json.dumps(plan))
+    plan = as_json(plan)
     output.move_aside()
     output_dir.mkdir(parents=True, exist_ok=True)
     progress.note(f"{plural(wanted, 'trial')} of {space}; held out from tuning: {plural(len(data.rows[split]), 'row')}")
