@@ -31,6 +31,11 @@ class UserError(Exception):
         place = f" ({self.where})" if self.where else ""
         return f"{self.what}{place}"
 
+    @property
+    def line(self) -> str:
+        """The error with its hint, on one line."""
+        return f"{self}; {self.hint}" if self.hint else str(self)
+
 
 class UsageError(UserError):
     """An invalid command, option or configuration value."""

@@ -30,6 +30,11 @@ def test_the_closest_names_are_suggested(name: str, known: list[str], hint: str)
     assert did_you_mean(name, known) == hint
 
 
+def test_an_error_and_its_hint_are_one_line() -> None:
+    assert DataError("what", where="a.csv:3", hint="mend it").line == "what (a.csv:3); mend it"
+    assert DataError("what").line == "what"
+
+
 def test_lists_and_counts() -> None:
     assert [listed("ab", 2), listed("abcd", 2), listed("abcd", 3, "; ")] == ["a, b", "a, b, and 2 more", "a; b; c; and 1 more"]
     assert [listed("abc", 2, total=9), listed("a", total=1)] == ["a, b, and 7 more", "a"]

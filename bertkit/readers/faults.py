@@ -26,7 +26,7 @@ class Faults:
         """Raise a fault, or count it. of_file: of (the rest of) a whole file, which is named before lines and rows."""
         if self.policy == "fail":
             raise error
-        self.first = self.first or "; ".join(filter(None, (str(error), error.hint)))
+        self.first = self.first or error.line
         if of_file:
             self.count += 1
             self.shown.insert(self.files, str(error))

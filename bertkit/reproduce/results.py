@@ -180,7 +180,7 @@ def write_page(found: Mapping[str, Any], folder: Path) -> Report:
         require_packages()
         files[f"{name}.html"] = render(f"{name}, {found['scale']}", [Section(found["title"], report.on_page)])
     except MachineError as error:
-        progress.note(f"no {name}.html: {error}; {error.hint}")
+        progress.note(f"no {name}.html: {error.line}")
     write_files(folder, files, locked=False)
     progress.note(f"wrote {', '.join(files)} into {folder}")
     return report

@@ -88,7 +88,7 @@ def _show_baselines(recipe: Recipe, checked: Checked) -> None:
         if (to_beat := baselines_of_data(recipe, recipe.eval_splits[0])) is not None:
             show(to_beat.report())
     except DataError as error:  # too few rows to hold some out
-        progress.warn(f"finetune needs rows to evaluate on: {error}{f'; {error.hint}' if error.hint else ''}")
+        progress.warn(f"finetune needs rows to evaluate on: {error.line}")
 
 
 def check_corpus(corpus: Path, overrides: dict[str, Any], examples: int, *, drawn: bool) -> dict[str, Any]:
