@@ -106,6 +106,11 @@ def quoted(name: str) -> str:
     return name if name.strip() == name != "" else repr(name)
 
 
+def excerpt(text: str, width: int) -> str:
+    """A text of at most `width` characters; a longer one ends in "..."."""
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """A count with its noun: "1 row", "2 rows". nouns: an irregular plural."""
     return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
-from bertkit.errors import DataError, MachineError, ModelError, UsageError, did_you_mean, listed, plural
+from bertkit.errors import DataError, MachineError, ModelError, UsageError, did_you_mean, excerpt, listed, plural
 from bertkit.report import Finding, Report, Table, show
 
 
@@ -38,6 +38,7 @@ def test_an_error_and_its_hint_are_one_line() -> None:
 def test_lists_and_counts() -> None:
     assert [listed("ab", 2), listed("abcd", 2), listed("abcd", 3, "; ")] == ["a, b", "a, b, and 2 more", "a; b; c; and 1 more"]
     assert [listed("abc", 2, total=9), listed("a", total=1)] == ["a, b, and 7 more", "a"]
+    assert [excerpt("abcdef", 6), excerpt("abcdefg", 6)] == ["abcdef", "abc..."]
     assert [plural(1, "row"), plural(0, "row"), plural(2, "process", "processes")] == ["1 row", "0 rows", "2 processes"]
 
 

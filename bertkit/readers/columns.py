@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from bertkit.errors import DataError, listed
+from bertkit.errors import DataError, excerpt, listed
 from bertkit.readers import Examples
 
 # As `_plain` spells them: "Sentence 1", "sentence_1" and "sentence1" are one name.
@@ -101,5 +101,5 @@ def _looks_like_data(name: str) -> bool:
 
 
 def _excerpt(name: str) -> str:
-    name = name if len(name) <= 40 else name[:37] + "..."
+    name = excerpt(name, 40)
     return name if name.isprintable() else repr(name)

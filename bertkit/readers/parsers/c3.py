@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, excerpt
 from bertkit.readers import Examples
 from bertkit.readers.content import Content
 from bertkit.readers.json_text import load_json, refuse_half_characters
@@ -55,5 +55,4 @@ def _parts(document: Any, where: str) -> tuple[list[str], list[Any], str]:
 
 
 def _excerpt(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return excerpt(json.dumps(value, ensure_ascii=False), 60)

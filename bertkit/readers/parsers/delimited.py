@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain, count, islice
 from typing import Any
 
-from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.errors import DataError, UsageError, excerpt, listed, plural
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import is_usual_name
 from bertkit.readers.content import Content, typed_separator
@@ -314,4 +314,4 @@ def _columns_hint(count: int) -> str:
 
 def _excerpt(text: str, width: int = 40) -> str:
     """Text as one short line with control characters escaped."""
-    return repr(text if len(text) <= width else text[: width - 3] + "...")
+    return repr(excerpt(text, width))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, USE, option
-from bertkit.errors import DataError, listed, plural
+from bertkit.errors import DataError, excerpt, listed, plural
 from bertkit.metrics.classification import accuracy, refuse_others
 from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns
@@ -297,7 +297,7 @@ def _place(label: Any, choices: Sequence[Any], where: str, *, first: int) -> int
     number = _number(label)
     if number is None:
         known = ", ".join(map(str, choices))
-        what = f"the label {label!r} is not one of the choices: {known if len(known) <= 80 else known[:77] + '...'}"
+        what = f"the label {label!r} is not one of the choices: {excerpt(known, 80)}"
         hint = "a label is the number, letter or text of the right choice, of the same kind in all rows"
         raise DataError(what, where=where, hint=hint)
     place = number - first
