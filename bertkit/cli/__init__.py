@@ -1,6 +1,7 @@
-"""How a command starts and ends. `main(argv)` returns the exit code; only this package imports Typer.
+"""The command line: parses arguments, runs one command, maps errors to exit codes. Only this package imports Typer.
 
-`main` imports the commands, and everything slow to import, so that Ctrl-C during an import also ends with one line.
+`main(argv)` returns the exit code. It imports the commands, and everything slow to import, so that Ctrl-C during an import also
+ends with one line.
 """
 
 from __future__ import annotations

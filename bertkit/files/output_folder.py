@@ -113,7 +113,9 @@ class OutputFolder:
             if finished:
                 with suppress(UsageError), lock(path, kind.name):  # another process may be doing the same
                     kind.tidy(path)
-            state = f"a finished {kind.name}" if finished else f"an unfinished {kind.name}, and --resume is never"
+            state = (
+                f"a finished {kind.name}" if finished else f"an unfinished {kind.name}, which --resume never does not continue"
+            )
             more = [kind.more] if finished and kind.more else []
             hint = "; ".join([f"{_OTHER_FOLDER}, or --overwrite, which moves it aside", *more])
             raise refused(f"the output folder holds {state}", hint=hint)

@@ -1,4 +1,4 @@
-"""Reports to the user about rows: remarks of readers and tasks, and counts."""
+"""Prints what readers and tasks noticed about rows, with counts."""
 
 from __future__ import annotations
 

@@ -46,4 +46,4 @@ def leaks(recipe: Recipe, training: str, splits: Mapping[str, Examples]) -> Iter
         what += f", {relabelled} of them with another label" if relabelled else ""
         severity = "warning" if len(leaked) > LEAKED * len(examples) else "note"
         places = examples.places(sorted(row for row, _ in leaked))
-        yield Finding(severity, what, places, "scores on them are too high; remove them from one of the two")
+        yield Finding(severity, what, places, "scores on these rows are too high; remove them from one of the two splits")

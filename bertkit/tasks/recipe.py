@@ -121,8 +121,8 @@ class Recipe(ABC):
             if not callable(metric) or not hasattr(metric, "__name__"):
                 raise UsageError(f"metrics has {metric!r}; expected functions, each with a name")
         names = [metric.__name__ for metric in self.metrics]
-        if len(set(names)) < len(names):
-            raise UsageError(f"metrics names one twice: {', '.join(names)}")
+        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+            raise UsageError(f"the same metric is given twice: {', '.join(twice)}")
 
     @property
     def greater_is_better(self) -> bool:

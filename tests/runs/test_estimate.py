@@ -193,7 +193,7 @@ def dry(run_bertkit, make_model_dir, tmp_path: Path):
 
 def test_the_command_says_what_each_part_takes_and_that_nobody_measured_it(dry) -> None:
     said = dry("--gpus", 8, "--gpu-type", "h100")
-    words = ("unmeasured estimate", "989 TFLOP/s", "weights in bf16", "float32 masters", "moments", "activations", "total")
+    words = ("in bf16, not measured:", "989 TFLOP/s", "weights in bf16", "float32 masters", "moments", "activations", "total")
     assert [word for word in (*words, "20% to 50%", "not measured", "checkpoint, GB") if word not in said] == []
     assert "error" not in said
     assert "leaves some of 32 GPUs without a sequence" in dry("--gpus", 32, "--gpu-type", "h100")

@@ -477,7 +477,7 @@ def test_what_would_not_go_on_as_it_began_is_refused(changed: str, interrupted, 
     line = ran.err.splitlines()[-2]
     assert (ran.code, line.startswith("error: "), "--overwrite" in ran.err) == (2, True, True)
     named = {
-        "model": "settings: another model",
+        "model": "the unfinished predictions were made with different settings: another model",
         "options": "settings: max_length was 64, is 16 ",
         "layout": "settings: keep was None, is 'more'",
     }
@@ -630,9 +630,8 @@ def test_a_folder_is_whole_once_the_files_of_all_commands_are(model: Path, run_b
         with pytest.raises(Killed):
             run_bertkit("predict", model, "a.csv", *options)
     second = run_bertkit("predict", model, "b.csv", *options)
-    assert (second.code, "no _SUCCESS in out: a.jsonl, which another command began, is missing" in second.err) == (0, True), (
-        second.err
-    )
+    told = "out is not complete (no _SUCCESS): a.jsonl, begun by another command, is missing"
+    assert (second.code, told in second.err) == (0, True), second.err
     assert not (out / "_SUCCESS").exists()
     for missing in (False, True):
         assert run_bertkit("predict", model, "a.csv", *options).code == 0
@@ -683,7 +682,7 @@ def test_a_command_that_another_has_overtaken_changes_nothing(tmp_path: Path) ->
     with at("a.csv").claimed(theirs, ["a.csv"]):
         pass
     before = (tmp_path / "out" / "_settings.json").read_bytes()
-    with pytest.raises(UsageError, match="other settings: model was 2, is 1"), at("b.csv").claimed(mine, ["b.csv"]):
+    with pytest.raises(UsageError, match="different settings: model was 2, is 1"), at("b.csv").claimed(mine, ["b.csv"]):
         pass
     assert (tmp_path / "out" / "_settings.json").read_bytes() == before
 

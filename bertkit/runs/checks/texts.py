@@ -82,7 +82,7 @@ def duplicates(recipe: Recipe, split: str, examples: Examples) -> Iterator[Findi
         yield Finding("warning", what, examples.places([*chain.from_iterable(contradictions)]), f"choose one {one} for each")
     if repeats:
         what = f"{split}: {plural(sum(len(rows) - 1 for rows in repeats), 'duplicate row')}"
-        yield Finding("note", what, examples.places([*chain.from_iterable(repeats)]), "remove duplicates that are not intended")
+        yield Finding("note", what, examples.places([*chain.from_iterable(repeats)]), "remove them unless they are intended")
 
 
 def check_tokens(

@@ -70,7 +70,7 @@ def write_submission(
     rows = [[f"{file}.tsv", len(columns[file]), sources[file]] for file in columns]
     show(Report([Table(str(output_dir), ["file", "rows", "from"], rows)]))
     if missing := [file for file in files if file not in inputs]:
-        progress.warn(f"predicted as a constant, because there is no run: {', '.join(missing)}")
+        progress.warn(f"no run for {', '.join(missing)}: every row gets the same label")
     return sources
 
 

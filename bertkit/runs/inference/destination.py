@@ -166,7 +166,7 @@ class Destination:
             self._refuse_other(self.folder, self.recorded or state, state, self.files if sources is None else sources)
 
     def _refuse_other(self, folder: Path, before: OutputState, state: OutputState, sources: Iterable[str]) -> None:
-        before.refuse_other(state.settings, state.how, str(folder))
+        before.refuse_other(state.settings, state.how, "the predictions there", str(folder))
         for source in sources:
             path = self.files[source]
             if path is None or not path.exists():
@@ -239,7 +239,7 @@ class Destination:
             begun = self.recorded
             if missing := [name for name in (begun.sources if begun is not None else ()) if not (self.folder / name).exists()]:
                 (self.folder / SUCCESS).unlink(missing_ok=True)
-                what = f"no {SUCCESS} in {self.folder}: {listed(missing)}, which another command began, is missing"
+                what = f"{self.folder} is not complete (no {SUCCESS}): {listed(missing)}, begun by another command, is missing"
                 progress.note(f"{what}; finish that command, or start over with --overwrite")
                 return
             (self.folder / SUCCESS).touch()

@@ -130,8 +130,8 @@ class OutputState(NamedTuple):
                 f"cannot read the progress of the predictions: {error}", where=str(path), hint=START_OVER
             ) from None
 
-    def refuse_other(self, settings: Mapping[str, Any], how: Mapping[str, Any], where: str) -> None:
-        """Raise UsageError if a command's settings differ from those that this one began with."""
+    def refuse_other(self, settings: Mapping[str, Any], how: Mapping[str, Any], named: str, where: str) -> None:
+        """Raise UsageError if a command's settings differ from those that this one began with. named: its output, in words."""
         sides = ({**self.settings, **self.how}, {**as_json(settings), **how})
         before, now = ({key: value for name, part in side.items() for key, value in flat(part, name)} for side in sides)
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
@@ -142,7 +142,7 @@ class OutputState(NamedTuple):
             # an option of the recipe is recorded twice: it is listed once
             told.setdefault(name, f"another {name}" if is_long else "{} was {!r}, is {!r}".format(name, *pair))
         if told:
-            what = f"the predictions there were made with other settings: {listed([*told.values()], 4, '; ')}"
+            what = f"{named} were made with different settings: {listed([*told.values()], 4, '; ')}"
             raise UsageError(what, where=where, hint=START_OVER)
 
 
@@ -195,7 +195,7 @@ class OutputFile(Output):
         if before is not None and (self._size or 0) < before.size:
             before = None  # OUT.partial was cut off: it starts over
         if before is not None:
-            before.refuse_other(state.settings, state.how, str(self.partial))
+            before.refuse_other(state.settings, state.how, "the unfinished predictions", str(self.partial))
             self.counts = [Count(*each) for each in before.counts]
             self.faults.count, self.faults.shown = before.faults
         self._found, self.before = before, before or state

@@ -177,7 +177,7 @@ def _runs(name: str) -> dict[Path, dict[str, Any]]:
         if runs := series.runs_in(folder):
             return {run: require_run(run) for run in runs}
         if begun := [run for run in series.begun_in(folder) if (run / RUN_FILE).is_file()]:
-            what = f"this is a folder of {series.nouns} that are not all finished; there are {plural(len(begun), 'run')}"
+            what = f"not all {series.nouns} in this folder are finished ({plural(len(begun), 'run')} so far)"
             raise UsageError(what, where=name, hint=f"repeat its command to finish them, or compare {begun[0]}")
     return {folder: require_run(folder)}
 
