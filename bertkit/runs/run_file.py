@@ -18,6 +18,7 @@ from bertkit.model.config import PRETRAINING
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import as_asked, from_json
+from bertkit.training.checkpoint import newest_checkpoint
 
 RUN_FILE = "run.json"
 _MAY_CHANGE = {
@@ -80,10 +81,14 @@ def is_run(values: Any) -> bool:
 
 
 def refuse_without_model(folder: Path) -> None:
-    """Raise ModelError for a run that was stopped before its first evaluation."""
-    if not (folder / "config.json").is_file():
-        hint = "wait for its first evaluation, or repeat its command"
-        raise ModelError("the run has no model yet", where=str(folder), hint=hint)
+    """Raise ModelError for a run that was stopped before its first evaluation; nothing for other folders."""
+    if (folder / "config.json").is_file() or not is_run(values := read_json(folder / RUN_FILE)):
+        return
+    if values["status"] != "finished":
+        newest = newest_checkpoint(folder)
+        others = f"repeat its command, or give a checkpoint: {newest}" if newest else "or repeat its command"
+        hint = f"wait for its first evaluation, {others}"
+        raise ModelError("the run is not finished, and has no model yet", where=str(folder), hint=hint)
 
 
 def corpora_of(run: Mapping[str, Any]) -> dict[str, Any]:

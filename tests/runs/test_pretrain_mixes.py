@@ -142,14 +142,23 @@ def test_each_corpus_that_is_named_is_scored(
     assert "scores are shown for 1 of 2 sources" in run_bertkit("eval", "run", *named).err
 
 
-@pytest.mark.parametrize("command", [["eval", "run"], ["predict", "run", "a.txt"], ["export", "run", "-o", "out"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["eval", "run"],
+        ["predict", "run", "a.txt"],
+        ["export", "run", "-o", "out"],
+        ["pretrain", "general", "--model", "run", "--max-steps", "1", "--output-dir", "out"],
+    ],
+)
 def test_a_run_that_was_stopped_before_its_first_evaluation_has_no_model(
-    command: list[str], pretrain: Callable[..., Ran], run_bertkit: Callable[..., Ran], tmp_path: Path
+    command: list[str], pretrain: Callable[..., Ran], corpora: Path, run_bertkit: Callable[..., Ran], tmp_path: Path
 ) -> None:
     (tmp_path / "a.txt").write_text("the [MASK]", encoding="utf-8")
     stopped(lambda: pretrain("run", "general"), 1)
-    ran = run_bertkit(*command)
-    assert (ran.code, "the run has no model yet" in ran.err, "repeat its command" in ran.err) == (4, True, True), ran.err
+    ran = run_bertkit(*(corpora / word if word == "general" else word for word in command))
+    assert (ran.code, "the run is not finished, and has no model yet" in ran.err) == (4, True), ran.err
+    assert "repeat its command, or give a checkpoint: run/checkpoint-2" in ran.err
 
 
 def test_a_corpus_without_held_out_text_is_named(

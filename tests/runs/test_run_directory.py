@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trained import predictions_of, train
+from trained import before_step, predictions_of, train
 
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import ModelError, UsageError
@@ -199,6 +199,18 @@ def test_an_unfinished_run_resumes_from_its_newest_checkpoint(tmp_path: Path) ->
     assert found.resume_from == tmp_path / "checkpoint-10"
     found.refuse_other_settings(values)
     assert RunFolder.prepare(tmp_path, resume=str(tmp_path / "checkpoint-9")).resume_from == tmp_path / "checkpoint-9"
+
+
+def test_training_from_an_unfinished_run_says_so_and_names_a_checkpoint(run_bertkit, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in ROWS))
+    data = ["--train", "rows.jsonl", "--validation", "rows.jsonl"]
+    options = ["text-classification", *data, "--max-steps", 3, "--eval-steps", 3, "--device", "cpu"]
+    with before_step(1):
+        assert run_bertkit("finetune", *options, "--model", model, "--output-dir", "run").code == 143
+    ran = run_bertkit("finetune", *options, "--model", "run", "--output-dir", "again")
+    assert (ran.code, "the run is not finished, and has no model yet (run)" in ran.err) == (4, True), ran.err
+    assert "repeat its command, or give a checkpoint: run/checkpoint-2" in ran.err
+    assert run_bertkit("finetune", *options, "--model", "run/checkpoint-2", "--output-dir", "again").code == 0
 
 
 OLD: dict[str, Any] = {

@@ -23,6 +23,7 @@ from bertkit.runs.finetuning.baselines import baselines_of_data
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.pretraining.sequences import sampler_of
 from bertkit.runs.run_file import require_run
+from bertkit.runs.target import open_model
 from bertkit.tasks import Task
 from bertkit.tasks.preview import preview
 from bertkit.tasks.recipe import Recipe
@@ -46,7 +47,7 @@ def check_labelled(
     elif training.requested and model is None:
         raise UsageError("--model is missing", hint="give the model to train, a folder, a hub id, or minilm")
     try:
-        pretrained = open_pretrained(model) if model is not None else None
+        pretrained = open_model(model) if model is not None else None
     except (MachineError, ModelError) as error:
         if not of_run:
             raise
