@@ -97,12 +97,12 @@ def extend(
     """
     from bertkit import progress
     from bertkit.corpus.texts import TextOptions, TextSources, report_left_out
-    from bertkit.errors import DataError, listed, plural
+    from bertkit.errors import listed, plural
     from bertkit.files.output_folder import OutputFolder
     from bertkit.model.extension import EXTENDED, save_extended
     from bertkit.model.pretrained import open_pretrained
     from bertkit.report import Report, Table, show
-    from bertkit.text.tokenizer_extension import Fit, count_words, extended, words_to_add
+    from bertkit.text.tokenizer_extension import compared, count_words, extended, words_to_add
 
     options = TextOptions(include or (), encoding, on_error, max_file_size)
     texts = TextSources(text, options, text_column=text_column)
@@ -110,23 +110,11 @@ def extend(
     reads = [pretrained.folder, *(path_of(source.name) for source in texts.sources)]
     output = OutputFolder.prepare(output_dir, EXTENDED, overwrite=overwrite, reads=reads)
     counts = count_words(texts, pretrained.tokenizer)
-    words = words_to_add(counts, pretrained.tokenizer, most=add, min_frequency=min_frequency)
     report_left_out(texts.faults)
-    if not words:
-        rarer = len(words_to_add(counts, pretrained.tokenizer, most=len(counts), min_frequency=1))
-        what = f"the tokenizer splits {rarer or 'none'} of the text's {plural(len(counts), 'word')}"
-        if not rarer:
-            raise DataError(what, hint="there is nothing to add: keep the model as it is")
-        what = f"{what}, but none of these words occurs at least {plural(min_frequency, 'time')}"
-        raise DataError(what, hint="give more text, or a lower --min-frequency; or keep the model as it is")
+    words = words_to_add(counts, pretrained.tokenizer, most=add, min_frequency=min_frequency)
     tokenizer = extended(pretrained.tokenizer, words)
     save_extended(pretrained, tokenizer, output)
-    fits = [Fit.of(each, counts) for each in (pretrained.tokenizer, tokenizer)]
-    rows = [
-        ["tokens", pretrained.tokenizer.vocab_size, tokenizer.vocab_size],
-        ["pieces per word", *(fit.pieces_per_word for fit in fits)],
-        ["[UNK] per 10,000 pieces", *(10_000 * fit.unknown for fit in fits)],
-    ]
+    rows = compared([pretrained.tokenizer, tokenizer], counts)
     show(Report([Table(str(output_dir), ["on this text", "before", "after"], rows)]))
     progress.note(f"added {plural(len(words), 'word')}: {listed(words, 8)}")
     if len(words) < add:

@@ -7,12 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tokenizers
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, plural
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.text.words import CJK
 
@@ -48,11 +48,17 @@ def count_words(texts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Counter
 def words_to_add(counts: Mapping[str, int], tokenizer: Tokenizer, *, most: int, min_frequency: int) -> list[str]:
     """The most frequent words that the tokenizer splits or does not know; ties are in alphabetical order.
 
-    Words rarer than min_frequency, or too long for the tokenizer to look up, are excluded.
+    Words rarer than min_frequency, or too long for the tokenizer to look up, are excluded. Raises DataError if none is left.
     """
     longest = tokenizer.backend.model.max_input_chars_per_word
-    words = [word for word in counts.keys() - tokenizer.vocab.keys() if counts[word] >= min_frequency and len(word) <= longest]
-    return sorted(words, key=lambda word: (-counts[word], word))[:most]
+    split = [word for word in counts.keys() - tokenizer.vocab.keys() if len(word) <= longest]
+    if words := [word for word in split if counts[word] >= min_frequency]:
+        return sorted(words, key=lambda word: (-counts[word], word))[:most]
+    what = f"the tokenizer splits {len(split) or 'none'} of the text's {plural(len(counts), 'word')}"
+    if not split:
+        raise DataError(what, hint="there is nothing to add: keep the model as it is")
+    what = f"{what}, but none of these words occurs at least {plural(min_frequency, 'time')}"
+    raise DataError(what, hint="give more text, or a lower --min-frequency; or keep the model as it is")
 
 
 def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
@@ -75,3 +81,13 @@ class Fit(NamedTuple):
         unknown = np.repeat(numbers, pieces.lengths)[pieces.values == tokenizer.unk_token_id].sum()
         total = (pieces.lengths * numbers).sum()
         return cls(float(total / numbers.sum()), float(unknown / total))
+
+
+def compared(each: Sequence[Tokenizer], counts: Mapping[str, int]) -> list[list[Any]]:
+    """Rows of a table: the size of each tokenizer, and how well it fits a text with these word counts."""
+    fits = [Fit.of(tokenizer, counts) for tokenizer in each]
+    return [
+        ["tokens", *(tokenizer.vocab_size for tokenizer in each)],
+        ["pieces per word", *(fit.pieces_per_word for fit in fits)],
+        ["[UNK] per 10,000 pieces", *(10_000 * fit.unknown for fit in fits)],
+    ]
