@@ -50,23 +50,15 @@ def evaluate(
     [bold]bertkit eval ./some-mnli-model --recipe mnli --data glue/MNLI[/]
     """
     from bertkit import progress
-    from bertkit.files import write_files
-    from bertkit.files.output_folder import refuse_unwritable
-    from bertkit.readers.content import extension, plain_name
-    from bertkit.readers.formats import TAGGED, TEXTS, endings_of
     from bertkit.report import Report, Table, show
     from bertkit.runs.inference.held_out_corpora import evaluate_corpora
     from bertkit.runs.inference.language_model import is_language_model, refuse_task_options
-    from bertkit.runs.inference.scores import evaluate_target, report_scores
+    from bertkit.runs.inference.scores import evaluate_target, refuse_unfit_folder, report_scores, write_predictions
     from bertkit.runs.series import runs_to_use
     from bertkit.runs.target import open_target
 
     if output_dir is not None:
-        name = output_dir.name
-        is_named_as_file = plain_name(name) != name or extension(name) in endings_of((*TEXTS, *TAGGED))
-        if output_dir.is_file() or (is_named_as_file and not output_dir.is_dir()):
-            raise UsageError("--output-dir names a file; expected a folder", where=str(output_dir))
-        refuse_unwritable(output_dir)
+        refuse_unfit_folder(output_dir)
     run, *others = runs_to_use(target, ensemble=ensemble)
     if recipe is None and is_language_model(run):
         flags = {"split": split, "output_dir": output_dir, "intervals": intervals, "errors": errors}
@@ -84,9 +76,4 @@ def evaluate(
     show(report)
     print_json(report.json, wanted=as_json)
     if output_dir is not None and not progress.console.quiet:
-        for number, name in enumerate(found.splits):
-            folder = output_dir / name if number else output_dir
-            _, predictions, truth, examples = found.of(name)
-            files = opened.task.files(predictions, truth, examples)
-            write_files(folder, files, locked=False)
-            progress.note(f"wrote the predictions on {name} to {folder}")
+        write_predictions(opened.task, found, output_dir)

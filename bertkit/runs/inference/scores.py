@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from bertkit import progress
-from bertkit.errors import listed, plural
+from bertkit.errors import UsageError, listed, plural
+from bertkit.files import write_files
+from bertkit.files.output_folder import refuse_unwritable
 from bertkit.metrics import bootstrap
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
 from bertkit.metrics.classification import check_metrics
@@ -19,6 +22,8 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import refuse_too_many_segments
 from bertkit.progress import plain
 from bertkit.readers import Examples
+from bertkit.readers.content import extension, plain_name
+from bertkit.readers.formats import TAGGED, TEXTS, endings_of
 from bertkit.report import Finding, Piece, Report, Table
 from bertkit.runs.evaluate import Scored, Split, encode_split, hash_of_rows
 from bertkit.runs.inference.task_predictor import TaskPredictor
@@ -150,6 +155,24 @@ def report_scores(title: str, found: Evaluated, *, intervals: bool = False, erro
         parts.append(Finding("note", f"no interval for {listed(constant)}: all resamples of the rows have the same value"))
     parts += [Finding("note", f"published: {task.recipe.reference_source}")] if published else []
     return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if intervals else {})})
+
+
+def refuse_unfit_folder(folder: Path) -> None:
+    """Raise UsageError for a folder of predictions that is a file, is named like one, or cannot be written."""
+    name = folder.name
+    is_named_as_file = plain_name(name) != name or extension(name) in endings_of((*TEXTS, *TAGGED))
+    if folder.is_file() or (is_named_as_file and not folder.is_dir()):
+        raise UsageError("--output-dir names a file; expected a folder", where=str(folder))
+    refuse_unwritable(folder)
+
+
+def write_predictions(task: Task, found: Evaluated, output_dir: Path) -> None:
+    """Write the predictions, which replace earlier ones; those on further splits go into subfolders."""
+    for number, name in enumerate(found.splits):
+        folder = output_dir / name if number else output_dir
+        _, predictions, truth, examples = found.of(name)
+        write_files(folder, task.files(predictions, truth, examples), locked=False)
+        progress.note(f"wrote the predictions on {name} to {folder}")
 
 
 def _worst(found: Predicted, count: int, split: str) -> list[Finding | Text]:
