@@ -122,7 +122,7 @@ def pretrain(
     from bertkit.corpus.corpora import open_corpora
     from bertkit.runs.pretraining import pretrain as pretraining
     from bertkit.runs.pretraining.estimate import Gpus
-    from bertkit.runs.pretraining.weights import fresh_architecture
+    from bertkit.runs.pretraining.weights import fresh_architecture, refuse_unclear_size
 
     file = read_options(config, pretrain, overrides)
     saved = file.options
@@ -133,17 +133,10 @@ def pretrain(
     sources = {f"--preset {preset}": together, "--config": saved, "command line": overrides}
     shape = {"num_hidden_layers": num_hidden_layers, "hidden_size": hidden_size, "num_attention_heads": num_attention_heads}
     sizes = {name: value for name, value in shape.items() if value is not None}
-    if model is not None and (model_size or config_name or sizes):
-        raise UsageError("--model already sets the size", hint="leave out one of the two")
-    if config_name is not None and (model_size or sizes):
-        raise UsageError("--config-name already sets the sizes", hint="leave out the other sizes, or change the file")
-    if not (model or model_size or config_name) and not {"num_hidden_layers", "hidden_size"} <= sizes.keys():
-        hint = "give --model M, or --model-size small, or --num-hidden-layers and --hidden-size, or --config-name FILE"
-        raise UsageError("no model or size to train", hint=hint)
-    architecture = None
+    refuse_unclear_size(model, model_size, sizes, config_name)
     opened = open_corpora(corpora)
-    if model is None:
-        architecture = fresh_architecture(opened[0].meta, settings, model_size, sizes, config_name)
+    fresh = model is None
+    architecture = fresh_architecture(opened[0].meta, settings, model_size, sizes, config_name) if fresh else None
     pretraining.pretrain(
         opened,
         settings,

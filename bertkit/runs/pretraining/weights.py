@@ -20,6 +20,17 @@ from bertkit.runs.target import open_model
 from bertkit.text.tokenizer import Tokenizer
 
 
+def refuse_unclear_size(model: str | None, size: str | None, sizes: dict[str, int], file: Path | None) -> None:
+    """Raise UsageError unless one of these, a model, a config.json or sizes, says what to train."""
+    if model is not None and (size or file or sizes):
+        raise UsageError("--model already sets the size", hint="leave out one of the two")
+    if file is not None and (size or sizes):
+        raise UsageError("--config-name already sets the sizes", hint="leave out the other sizes, or change the file")
+    if not (model or size or file) and not {"num_hidden_layers", "hidden_size"} <= sizes.keys():
+        hint = "give --model M, or --model-size small, or --num-hidden-layers and --hidden-size, or --config-name FILE"
+        raise UsageError("no model or size to train", hint=hint)
+
+
 def fresh_architecture(
     meta: dict[str, Any], config: PretrainConfig, size: str | None, sizes: dict[str, int], file: Path | None = None
 ) -> BertConfig:
