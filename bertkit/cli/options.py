@@ -214,10 +214,9 @@ def _strict_yaml() -> type:
                 if str(key.value) in seen:
                     raise yaml.MarkedYAMLError(problem=f"{key.value} occurs twice", problem_mark=key.start_mark)
                 seen.add(str(key.value))
-            found = super().construct_mapping(node, deep)
-            if (other := next((name for name in found if not isinstance(name, str)), None)) is not None:
-                raise yaml.MarkedYAMLError(problem=f"{other!r} is no name; put it in quotes", problem_mark=node.start_mark)
-            return found
+                if not isinstance(self.construct_object(key), str):
+                    raise yaml.MarkedYAMLError(problem=f"{key.value} is no name; quote it", problem_mark=key.start_mark)
+            return super().construct_mapping(node, deep)
 
         def construct_object(self, node: Any, deep: bool = False) -> Any:
             try:

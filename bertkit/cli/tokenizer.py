@@ -100,13 +100,13 @@ def extend(
     from bertkit.errors import listed, plural
     from bertkit.files.output_folder import OutputFolder
     from bertkit.model.extension import EXTENDED, save_extended
-    from bertkit.model.pretrained import open_pretrained
     from bertkit.report import Report, Table, show
+    from bertkit.runs.target import open_model_or_run
     from bertkit.text.tokenizer_extension import compared, count_words, extended, words_to_add
 
     options = TextOptions(include or (), encoding, on_error, max_file_size)
     texts = TextSources(text, options, text_column=text_column)
-    pretrained = open_pretrained(model)
+    pretrained = open_model_or_run(model)
     reads = [pretrained.folder, *(path_of(source.name) for source in texts.sources)]
     output = OutputFolder.prepare(output_dir, EXTENDED, overwrite=overwrite, reads=reads)
     counts = count_words(texts, pretrained.tokenizer)

@@ -18,7 +18,6 @@ from bertkit.model.config import PRETRAINING
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import as_asked, from_json
-from bertkit.training.checkpoint import newest_checkpoint
 
 RUN_FILE = "run.json"
 _MAY_CHANGE = {
@@ -85,6 +84,8 @@ def refuse_without_model(folder: Path) -> None:
     if (folder / "config.json").is_file() or not is_run(values := read_json(folder / RUN_FILE)):
         return
     if values["status"] != "finished":
+        from bertkit.training.checkpoint import newest_checkpoint  # which imports torch
+
         newest = newest_checkpoint(folder)
         others = f"repeat its command, or give a checkpoint: {newest}" if newest else "or repeat its command"
         hint = f"wait for its first evaluation, {others}"

@@ -65,7 +65,7 @@ def open_target(
     return replace(opened, task=opened.task.joined([each.task for each in more]), others=tuple(more)) if more else opened
 
 
-def open_model(name: str) -> Pretrained:
+def open_model_or_run(name: str) -> Pretrained:
     """As `open_pretrained`. Raises ModelError that says so for a run without a model yet."""
     refuse_without_model(Path(name))
     return open_pretrained(name)
@@ -75,7 +75,7 @@ def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_p
     folder = Path(name)
     run = read_run_file(folder) if folder.is_dir() else None
     refuse_folder_of_runs(folder)
-    pretrained = open_model(name)
+    pretrained = open_model_or_run(name)
     recipe = written = None
     if recipe_name is not None:
         recipe = written = load_recipe(recipe_name)

@@ -289,7 +289,7 @@ def test_scores_are_shown_although_the_predictions_cannot_be_written(
     def full(*_: Any, **__: Any) -> None:
         raise MachineError("cannot write: the disk is full")
 
-    monkeypatch.setattr("bertkit.files.write_files", full)
+    monkeypatch.setattr("bertkit.runs.inference.scores.write_files", full)
     ran = run_bertkit("eval", run, "--output-dir", "scores", "--json")
     assert (ran.code, "accuracy" in ran.out, "accuracy" in ran.err) == (5, True, True), ran.err
 

@@ -811,6 +811,12 @@ def test_standard_input_may_be_one_of_several(model: Path, run_bertkit, tmp_path
     ]
 
 
+def test_overwrite_means_nothing_on_standard_output(model: Path, run_bertkit, tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.csv", rows(3))
+    ran = run_bertkit("predict", model, "a.csv", "--overwrite", *FP32)
+    assert (ran.code, ran.out.count("\n")) == (0, 3), ran.err
+
+
 def test_old_output_is_not_moved_back_over_that_of_a_later_command(tmp_path: Path) -> None:
     """The first command has finished its output; a second one moves it aside before the first has ended."""
     first, second = (Destination.of(["a.csv"], None, tmp_path / "out", None, [".jsonl"], overwrite=True) for _ in "12")

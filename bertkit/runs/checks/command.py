@@ -13,7 +13,6 @@ from bertkit.config import PretrainConfig
 from bertkit.corpus.corpora import open_corpora
 from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences, show_share_read, warn_of_absent_entities
 from bertkit.errors import DataError, MachineError, ModelError, UsageError
-from bertkit.model.pretrained import open_pretrained
 from bertkit.readers.remote import is_url
 from bertkit.report import Report, Table, show
 from bertkit.runs.checks.labelled import Checked, check_data
@@ -23,7 +22,7 @@ from bertkit.runs.finetuning.baselines import baselines_of_data
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.pretraining.sequences import sampler_of
 from bertkit.runs.run_file import require_run
-from bertkit.runs.target import open_model
+from bertkit.runs.target import open_model_or_run
 from bertkit.tasks import Task
 from bertkit.tasks.preview import preview
 from bertkit.tasks.recipe import Recipe
@@ -47,13 +46,13 @@ def check_labelled(
     elif training.requested and model is None:
         raise UsageError("--model is missing", hint="give the model to train, a folder, a hub id, or minilm")
     try:
-        pretrained = open_model(model) if model is not None else None
+        pretrained = open_model_or_run(model) if model is not None else None
     except (MachineError, ModelError) as error:
         if not of_run:
             raise
         what = "using the run's own weights, which have already learned from these rows"
         progress.warn(f"{what}, because its base model does not open: {error}")
-        model, pretrained = target, open_pretrained(target)
+        model, pretrained = target, open_model_or_run(target)
     checked = check_data(opened, splits, pretrained)
     report = checked.report(target)
     if pretrained is None:

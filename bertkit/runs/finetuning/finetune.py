@@ -23,7 +23,7 @@ from bertkit.runs.evaluate import Split, encode_split
 from bertkit.runs.finetuning.training import baselines_of, prepare_training, train_into, try_out
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import describe_run
-from bertkit.runs.target import open_model
+from bertkit.runs.target import open_model_or_run
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.labels import no_row_has
 from bertkit.tasks.leaks import leaks
@@ -72,7 +72,7 @@ def finetune(
     run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
     if run is not None:
         run.refuse_other_folders(accelerator)
-    pretrained = open_model(model)
+    pretrained = open_model_or_run(model)
     eval_splits, recipe = recipe.eval_splits, recipe.resolved()
     if recipe.data is not None and (missing := [split for split in eval_splits if split not in recipe.eval_splits]):
         progress.note(f"{recipe.data} has no files for some splits, which are not evaluated: {', '.join(missing)}")

@@ -23,7 +23,7 @@ from bertkit.runs.evaluate import CONSTANT
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.run_file import changed_settings, finished_run, read_run_file
 from bertkit.runs.series import Series, summarize, summarize_score
-from bertkit.runs.target import open_model
+from bertkit.runs.target import open_model_or_run
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe, published_scores
 from bertkit.tasks.saved import as_asked, to_json
@@ -51,7 +51,7 @@ def finetune_series(
     settings, model or data.
     """
     refuse_int8(recipe.training.precision, "training")
-    resolved, pretrained = series.run(recipe, 1, count).resolved(), open_model(model)
+    resolved, pretrained = series.run(recipe, 1, count).resolved(), open_model_or_run(model)
     reads = [pretrained.folder, *input_paths(recipe, name)]
     accelerator = start_accelerator(recipe.training.device)
     folder_of_runs = OutputFolder.prepare(output_dir, series.kind, resume=True, overwrite=overwrite, reads=reads)

@@ -107,11 +107,11 @@ class Destination:
         moved to a subfolder, and back if this command writes nothing.
         """
         if self.folder is None:
-            _, partial, saved = self._own
-            with lock(partial) if partial.exists() else nullcontext():
-                for path in (partial, saved):
-                    with disk_errors(path):
-                        path.unlink(missing_ok=True)
+            for partial, saved in map(unfinished, filter(None, self.files.values())):
+                with lock(partial) if partial.exists() else nullcontext():
+                    for path in (partial, saved):
+                        with disk_errors(path):
+                            path.unlink(missing_ok=True)
             yield
             return
         aside = self._move_aside(self.folder) if self.folder.is_dir() else None
@@ -150,9 +150,11 @@ class Destination:
     def _move_back(self, folder: Path, aside: Path) -> None:
         """Move the old output back if nothing was written in its place."""
         with lock(folder, wait=True), disk_errors(folder):
+            if any(path.exists() for path in self._own):
+                return
             if self._is_begun_by_others or aside.name != f".old-{_last_old(folder)}":
                 progress.note(f"the old predictions stay in {aside}: another command has begun meanwhile")
-            elif not any(path.exists() for path in self._own):
+            else:
                 (folder / SETTINGS).unlink(missing_ok=True)
                 _restore(aside, folder)
                 progress.note(f"nothing was written: moved {aside} back")

@@ -13,7 +13,7 @@ import numpy as np
 from bertkit.errors import UsageError
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.finetuning.finetune import finetune
-from bertkit.runs.target import open_model
+from bertkit.runs.target import open_model_or_run
 from bertkit.runs.tuning.trials import start_alone
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe
@@ -40,7 +40,7 @@ def find_learning_rate(recipe: Recipe, *, name: str, model: str, fresh_head: boo
     data = read_splits(resolved)
     nothing: dict[str, Any] = {"learning_rate": None}
     unstated = replace(resolved, training=replace(resolved.training, **nothing))
-    usual = choose_settings(unstated, data.rows[resolved.train_split], open_model(model))["learning_rate"]
+    usual = choose_settings(unstated, data.rows[resolved.train_split], open_model_or_run(model))["learning_rate"]
     rising = {
         "learning_rate": HIGHEST * usual,
         "warmup_ratio": 1.0,

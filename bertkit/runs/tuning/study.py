@@ -36,7 +36,7 @@ from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.run_file import changed_settings
 from bertkit.runs.series import SEEDS
-from bertkit.runs.target import Opened, open_model
+from bertkit.runs.target import Opened, open_model_or_run
 from bertkit.runs.tuning.search_space import Range, Space, shown
 from bertkit.runs.tuning.trials import JOURNAL, LOCKS, LOST, TRIES, WINNER, Trials, require_packages, start_alone
 from bertkit.tasks.recipe import Recipe
@@ -80,7 +80,7 @@ def tune(
     split = held_out
     if parse_held_out(held_out) is not None:
         recipe, split = replace(recipe, set_aside=held_out), SET_ASIDE
-    resolved, pretrained = recipe.resolved(), open_model(model)
+    resolved, pretrained = recipe.resolved(), open_model_or_run(model)
     if held_out in (*resolved.splits, SET_ASIDE):
         hint = "give a share of the training rows, such as 10%, or another split, such as test"
         raise UsageError(f"--held-out is {held_out}; expected rows that no trial sees", hint=hint)
