@@ -133,7 +133,12 @@ def _chosen(args: Sequence[str], main: Main) -> Any:
     if name in _COMMANDS:
         alone = typer.Typer(add_completion=False, **_SETTINGS)
         alone.command(name, cls=_Command)(_imported(name))
-        return partial(typer.main.get_command(alone).main, args=[*args[1:]], prog_name=f"bertkit {name}", obj=main)
+        command = typer.main.get_command(alone)
+        if {"-h", "--help"} & {*args}:
+            from bertkit.cli.options import show_family
+
+            show_family(command.params, args[1:])
+        return partial(command.main, args=[*args[1:]], prog_name=f"bertkit {name}", obj=main)
     if name in _GROUPS:
         application = _application([name])
     elif _COMPLETES in os.environ or {*args} & {*_COMMANDS, *_GROUPS}:  # such as bertkit -- finetune

@@ -67,6 +67,8 @@ def finetune(
 ) -> None:
     """Fine-tune a model on a recipe or on your own files. The run folder is a Hugging Face model folder.
 
+    `bertkit finetune mrpc --help` shows only the options for tasks like mrpc, and `bertkit recipes` lists the tasks.
+
     The same command resumes a stopped run. For several processes: [bold]accelerate launch -m bertkit finetune ...[/]
 
     [bold]bertkit finetune mrpc --model bert-base-uncased --output-dir runs/mrpc[/]

@@ -106,7 +106,7 @@ def recipe_options(command: str) -> dict[str, tuple[str, Option]]:
             families.setdefault(name, []).append(family)
             declared.setdefault(name, option)
     data = options_of(Recipe)
-    panels = {name: "Data" if name in data else f"Task ({', '.join(families[name])})" for name in declared}
+    panels = {name: "Data" if name in data else f"{_TASK}({', '.join(families[name])})" for name in declared}
     panel = "Training" if command in ("finetune", "check") else "Computing"
     training = {name: (panel, option) for name, option in options_for(command, TrainConfig).items()}
     return {name: (panels[name], option) for name, option in declared.items()} | training
@@ -146,6 +146,19 @@ def _parameter(panel: str, option: Option) -> inspect.Parameter:
     )
 
 
+def show_family(params: Sequence[Any], words: Sequence[str]) -> None:
+    """In --help after the name of a recipe or a task family, hide the options of other families. params: of a click command."""
+    from bertkit.tasks.catalog import load_builtin
+
+    recipe = load_builtin(words[0]) if words else None
+    for param in params:
+        panel = getattr(param, "rich_help_panel", None) or ""
+        if recipe is not None and panel.startswith(_TASK):
+            param.hidden = recipe.family not in panel.removeprefix(_TASK).strip("()").split(", ")
+            param.rich_help_panel = f"{_TASK}({recipe.family})"
+
+
+_TASK = "Task "  # what the panel of a family's options begins with
 CHOSEN = "chosen from the model and the data"
 _METAVARS = {int: "NUMBER", float: "NUMBER", tuple: "A,B,..."}
 

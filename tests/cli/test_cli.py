@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -39,6 +40,24 @@ def run_dir(make_model_dir: Callable[..., Path], tmp_path_factory: pytest.TempPa
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "shown", "hidden"),
+    [
+        ("finetune conll2003", {"--tags", "--labels", "--learning-rate"}, {"--choices", "--text-pair", "--doc-stride"}),
+        ("tune question-answering", {"--doc-stride", "--question"}, {"--tags", "--choices"}),
+        ("check mrpc", {"--text-pair"}, {"--tags"}),
+        ("finetune my.csv", {"--tags", "--choices", "--text-pair", "--doc-stride"}, set()),  # no recipe
+    ],
+)
+def test_help_after_a_recipe_has_the_options_of_its_family(
+    command: str, shown: set[str], hidden: set[str], run_bertkit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    listed = set(re.findall(r"^. (--[\w-]+)", run_bertkit(*command.split(), "--help").out, re.MULTILINE))
+    assert shown <= listed
+    assert not hidden & listed
 
 
 def test_version_and_short_help(run_bertkit) -> None:

@@ -159,7 +159,21 @@ OF_HELP = OF_TYPER | {"bertkit", "numpy"}
 
 
 @pytest.mark.parametrize(
-    "command", ["", "finetune", "predict", "eval", "pretrain", "check", "export", "report", "serve", "tune", "push"]
+    "command",
+    [
+        "",
+        "finetune",
+        "predict",
+        "eval",
+        "pretrain",
+        "check",
+        "export",
+        "report",
+        "serve",
+        "tune",
+        "push",
+        "finetune token-classification",
+    ],
 )
 def test_help_imports_what_it_may_alone(command: str) -> None:
     code = (
