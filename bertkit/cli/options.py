@@ -179,6 +179,7 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
         return FileOptions({}, None)
     import yaml
 
+    from bertkit.readers.content import nearest_files
     from bertkit.runs.run_file import is_run
 
     try:
@@ -186,10 +187,11 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
         values = json.loads(text, object_pairs_hook=_once) if path.suffix == ".json" else yaml.load(text, _strict_yaml())
         is_of_run = isinstance(values, dict) and is_run(values)
         if isinstance(values, dict) and not is_of_run:
-            values = _once([(name.replace("-", "_"), value) for name, value in values.items()])
+            values = _underscored(values)
         json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode("utf-8")
     except OSError as error:
-        raise UsageError(f"the options cannot be read: {error.strerror}", where=str(path)) from None
+        hint = "for the options of a run, give its run.json" if path.is_dir() else nearest_files(path)
+        raise UsageError(f"the options cannot be read: {error.strerror}", where=str(path), hint=hint) from None
     except UnicodeDecodeError:
         raise UsageError("the options are not UTF-8 text", where=str(path)) from None
     except UnicodeEncodeError:  # JSON and YAML can escape it, and no path or text can hold it
@@ -248,6 +250,17 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         if name in found:
             raise ValueError(f"{name} occurs twice")
         found[name] = value
+    return found
+
+
+def _underscored(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options under their names with underscores. Raises ValueError for one with two spellings."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        underscored = name.replace("-", "_")
+        if underscored in found:
+            raise ValueError(f"{underscored} occurs twice, also as {underscored.replace('_', '-')}")
+        found[underscored] = value
     return found
 
 

@@ -128,6 +128,7 @@ LOWER_IS_BETTER = {
     *("mean_squared_error", "mse", "rmse", "mean_absolute_error", "mae", "mean_absolute_percentage_error", "mape", "smape"),
     *("mase", "max_error", "brier_score", "log_loss", "hamming_loss", "zero_one_loss", "perplexity", "wer", "cer", "ter"),
 }
+OF_CLASSES = (accuracy, f1, macro_f1, micro_f1, matthews_correlation)
 OF_NUMBERS = (pearson, spearmanr, mean_squared_error)
 OF_SEVERAL_LABELS = (micro_f1, macro_f1, accuracy)
 OF_TAGS = (accuracy, macro_f1, micro_f1, matthews_correlation)

@@ -338,11 +338,12 @@ class Recipe(ABC):
                     raise  # it is not the fault of a row
                 if end - begin > 1:
                     parts += [(middle, end), (begin, middle)]
-                elif all(values[begin] is None for values in rows.columns.values()):
-                    found[begin] = f"{_UNREAD} ({rows.where(begin)})"
                 else:
                     found[begin] = str(error)
-        return found
+        if self.on_error == "skip":  # such a row may still have a meaning: columns that are joined may be empty
+            empty = (row for row in range(len(rows)) if all(values[row] is None for values in rows.columns.values()))
+            found |= {row: f"{_UNREAD} ({rows.where(row)})" for row in empty}
+        return dict(sorted(found.items()))
 
     @abstractmethod
     def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:

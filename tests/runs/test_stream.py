@@ -420,6 +420,23 @@ def test_rows_left_out_are_counted_once_over_kills(ending: str, model: Path, run
     assert ran.err.replace("out.", "whole.").splitlines()[1:] == undisturbed.splitlines()
 
 
+def test_a_stopped_command_says_how_to_go_on(model: Path, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+    write_rows(tmp_path / "new.csv", rows())
+    real, left = predict.predict_window, []
+
+    def predict_window(*arguments: Any) -> Any:
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        return real(*arguments)
+
+    monkeypatch.setattr(predict, "predict_window", predict_window)
+    for windows, said in ((0, "stopped\n"), (3, "stopped; the same command, without --overwrite, continues from there\n")):
+        left[:] = [None] * windows
+        ran = run_bertkit("predict", model, "new.csv", "--output", "out.jsonl", "--overwrite", *FP32)
+        assert (ran.code, ran.err.endswith(said)) == (130, True), ran.err
+
+
 @pytest.fixture
 def interrupted(model: Path, run_bertkit, tmp_path: Path) -> Callable[..., Any]:
     """A command that was killed after two windows; a function that repeats it with other options."""

@@ -415,6 +415,8 @@ def test_a_prediction_for_people_and_files(
         {"train": "a.csv", "multi_label": True, "class_weights": ("balanced",)},
         {"train": "a.csv", "multi_label": True, "label_smoothing": 0.1},
         {"train": "a.csv", "regression": True, "metric": ("accuracy",)},
+        {"train": "a.csv", "metric": ("pearson",)},
+        {"train": "a.csv", "metric": ("accuracy", "mean_squared_error")},
         {"train": "a.csv", "multi_label": True, "metric": ("f1",)},
         {"train": "a.csv", "multi_label": True, "metric": ("micro_f1", "matthews_correlation")},
         *({"train": "a.csv", "validation": share} for share in ("0.1", "10", ".5")),  # without a percent sign
@@ -423,6 +425,18 @@ def test_a_prediction_for_people_and_files(
 def test_options_that_do_not_go_together(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         TextClassification(**options).resolved()
+
+
+@pytest.mark.parametrize("text", ["title", "title,body"])
+def test_rows_that_cannot_be_read_are_left_out_of_a_prediction(tmp_path: Path, text: str) -> None:
+    """Of joined columns each may be empty, but a broken row is no text."""
+    lines = ['{"title": "one", "body": "x"}', "{broken", '{"title": "two", "body": "y"}', '{"title": null, "body": null}']
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    recipe = TextClassification(text=text, test=str(path), on_error="skip").resolved()
+    found = recipe.standardize(read_splits(recipe, ["test"]).rows["test"], labelled=False)
+    assert found.columns["text"] == (["one", "two"] if text == "title" else ["one x", "two y"])
+    assert [why.rpartition("(")[2] for why in found.remarks.left_out] == [f"{path}:{line})" for line in (2, 4)]
 
 
 def test_a_file_that_is_given_replaces_a_tenth(tmp_path: Path) -> None:

@@ -308,7 +308,9 @@ def _paths_in(folder: Path, sources: Sequence[str], form: OutputFormat) -> dict[
     for source in sources:
         name = Path(plain_name(source_name(source))).stem + form.suffix + (COMPRESSED if form.compressed else "")
         path = paths[source] = folder / name
-        if (other := taken.setdefault(path, source)) != source or sources.count(source) > 1:
+        if sources.count(source) > 1:
+            raise UsageError(f"{source_name(source)} is given twice", hint="give each input once")
+        if (other := taken.setdefault(path, source)) != source:
             raise UsageError(f"{other} and {source} would both be written to {path}", hint="write them to two folders")
         with suppress(OSError):
             if path.resolve() == path_of(source).resolve():

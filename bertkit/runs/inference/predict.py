@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,7 @@ from bertkit.readers.content import source_name
 from bertkit.runs.inference.annotation import ANNOTATIONS, FORMATS
 from bertkit.runs.inference.destination import STDIN, Destination, expand
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
-from bertkit.runs.inference.outputs import TEXT, Output, OutputFile, OutputFormat, OutputState
+from bertkit.runs.inference.outputs import TEXT, Output, OutputFile, OutputFormat, OutputState, unfinished
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.inference.uncertain import Chooser
@@ -155,7 +155,7 @@ class _Command:
     def run(self, state: OutputState) -> None:
         everyone = self.predictor.processes
         is_main = everyone.is_main_process
-        with self.to.replaced() if self.to.overwrite and is_main else nullcontext():
+        with self.to.replaced() if self.to.overwrite and is_main else nullcontext(), self.saying_how_to_go_on():
             if is_main:
                 self.to.refuse_other_content(state)
             everyone.wait_for_everyone()
@@ -164,6 +164,16 @@ class _Command:
             everyone.wait_for_everyone()  # nobody writes before all have looked
             self.predict_all(state)
             everyone.wait_for_everyone()
+
+    @contextmanager
+    def saying_how_to_go_on(self) -> Iterator[None]:
+        """On Ctrl-C, say that unfinished output is continued."""
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            if str(error) or not any(unfinished(path)[1].exists() for path in self.to.files.values() if path is not None):
+                raise
+            raise KeyboardInterrupt("stopped; the same command, without --overwrite, continues from there") from None
 
     def predict_all(self, state: OutputState) -> None:
         everyone = self.predictor.processes

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 from bertkit.config import DATA, MEASURE, USE, option
 from bertkit.errors import DataError, UsageError, flag_of, plural
 from bertkit.metrics.classification import (
+    OF_CLASSES,
     OF_NUMBERS,
     OF_SEVERAL_LABELS,
     accuracy,
@@ -98,6 +99,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         if recipe.multi_label:
             refuse_others(recipe.metrics, OF_SEVERAL_LABELS, "several labels per text (--multi-label)")
             return replace(recipe, metrics=recipe.metrics or (micro_f1, macro_f1, accuracy))
+        refuse_others(recipe.metrics, OF_CLASSES, "classes")
         return replace(recipe, metrics=recipe.metrics or (accuracy,))
 
     def find_columns(self, rows: Examples) -> Columns:
