@@ -131,31 +131,37 @@ def with_options(options: Mapping[str, tuple[str, Option]]) -> Callable:
     return decorate
 
 
-def _parameter(panel: str, option: Option) -> inspect.Parameter:
-    kind = bare_type(option.type)
-    parsed = {bool: bool, int: float, float: float}.get(kind, str)
+def _help_of(option: Option) -> str:
     details = [f"one of {', '.join(option.choices)}"] if option.choices else []
     if not isinstance(option.default, (type(None), bool)) and option.default != ():
         details.append(f"default {CHOSEN if option.chosen else option.default}")
-    help = option.help.replace("[", "\\[") + (f" \\[{'; '.join(details)}]" if details else "")
+    return option.help.replace("[", "\\[") + (f" \\[{'; '.join(details)}]" if details else "")
+
+
+def _parameter(panel: str, option: Option) -> inspect.Parameter:
+    kind = bare_type(option.type)
+    parsed = {bool: bool, int: float, float: float}.get(kind, str)
     flag = f"{option.flag}/--no-{option.flag[2:]}" if kind is bool else option.flag
     metavar = None if kind is bool else (option.unit or _METAVARS.get(typing.get_origin(kind) or kind, "TEXT")).upper()
-    declared = typer.Option(flag, help=help, metavar=metavar, show_default=False, rich_help_panel=panel)
+    declared = typer.Option(flag, help=_help_of(option), metavar=metavar, show_default=False, rich_help_panel=panel)
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[parsed | None, declared]
     )
 
 
 def show_family(params: Sequence[Any], words: Sequence[str]) -> None:
-    """In --help after the name of a recipe or a task family, hide the options of other families. params: of a click command."""
+    """In --help after the name of a recipe or a task family, show its options and not those of others. params: of click."""
     from bertkit.tasks.catalog import load_builtin
 
     recipe = load_builtin(words[0]) if words else None
+    if recipe is None:
+        return
+    own = options_of(FAMILIES[recipe.family])
     for param in params:
-        panel = getattr(param, "rich_help_panel", None) or ""
-        if recipe is not None and panel.startswith(_TASK):
-            param.hidden = recipe.family not in panel.removeprefix(_TASK).strip("()").split(", ")
+        if (getattr(param, "rich_help_panel", None) or "").startswith(_TASK):
+            param.hidden = param.name not in own
             param.rich_help_panel = f"{_TASK}({recipe.family})"
+            param.help = _help_of(own[param.name]) if param.name in own else None
 
 
 _TASK = "Task "  # what the panel of a family's options begins with
@@ -190,7 +196,8 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
             values = _underscored(values)
         json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode("utf-8")
     except OSError as error:
-        hint = "for the options of a run, give its run.json" if path.is_dir() else nearest_files(path)
+        of_run = "for the options of a run, give its run.json" if isinstance(error, IsADirectoryError) else None
+        hint = nearest_files(path) if isinstance(error, FileNotFoundError) else of_run
         raise UsageError(f"the options cannot be read: {error.strerror}", where=str(path), hint=hint) from None
     except UnicodeDecodeError:
         raise UsageError("the options are not UTF-8 text", where=str(path)) from None
@@ -229,8 +236,9 @@ def _strict_yaml() -> type:
                 if str(key.value) in seen:
                     raise yaml.MarkedYAMLError(problem=f"{key.value} occurs twice", problem_mark=key.start_mark)
                 seen.add(str(key.value))
-                if not isinstance(self.construct_object(key), str):
-                    raise yaml.MarkedYAMLError(problem=f"{key.value} is no name; quote it", problem_mark=key.start_mark)
+                if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
+                    name = key.value if isinstance(key, yaml.ScalarNode) else "a list or mapping"
+                    raise yaml.MarkedYAMLError(problem=f"{name} is no name; quote it", problem_mark=key.start_mark)
             return super().construct_mapping(node, deep)
 
         def construct_object(self, node: Any, deep: bool = False) -> Any:

@@ -170,7 +170,8 @@ def range_of(score: str) -> tuple[float, float]:
 def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: str) -> None:
     """Raise UsageError for a metric of METRICS that does not fit; what: the kind of prediction."""
     if other := next((metric for metric in metrics if metric in METRICS.values() and metric not in fitting), None):
-        hint = f"expected {' or '.join(metric.__name__ for metric in fitting)}"
+        hint = f"expected --metric {' or '.join(metric.__name__ for metric in fitting)}"
+        hint += "; to predict numbers, add --regression" if fitting is OF_CLASSES else ""
         raise UsageError(f"the metric {other.__name__} does not score {what}", hint=hint)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertkit.config import TrainConfig, options_of
 from bertkit.errors import UsageError
-from bertkit.metrics.classification import METRICS, Metric, source_hash
+from bertkit.metrics.classification import METRICS, OF_NUMBERS, Metric, source_hash
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.catalog import REMOVED, load_builtin
 from bertkit.tasks.recipe import Recipe
@@ -53,13 +53,15 @@ def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: 
     fields = {field.name: values[field.name] for field in dataclasses.fields(family) if field.name in values}
     fields = {key: tuple(v) if isinstance(v, list) and "tuple" in str(hints[key]) else v for key, v in fields.items()}
     fields.pop("metric", None)
+    metrics = values["metrics"]
     if "classes" in hints and not (values.get("regression") or values.get("multi_label")):
-        fields.setdefault("classes", True)  # older runs accepted any labels as classes
+        fields.setdefault("classes", True)  # older runs accepted any labels as classes, and any metric
+        metrics = [name for name in metrics if METRICS.get(name) not in OF_NUMBERS]
     for kind, arguments in (fields.pop("dataset", None) or {}).items():
         fields["dataset"] = _SOURCES[kind](**arguments) if kind in _SOURCES else own.dataset if own else Refused("dataset")
     headers = {split: tuple(names) for split, names in values["folder"]["headers"].items()}
     fields["folder"] = Folder(**values["folder"] | {"headers": headers})
-    fields["metrics"] = tuple(_metric(name, own, where) for name in values["metrics"])
+    fields["metrics"] = tuple(_metric(name, own, where) for name in metrics)
     fields["prepare"] = own.prepare if own is not None else Refused("prepare") if values.get("prepare") else None
     known = {key: value for key, value in training.items() if key in options_of(TrainConfig)}
     return family(**fields, training=TrainConfig(**known))

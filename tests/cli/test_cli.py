@@ -21,9 +21,10 @@ from trained import train
 from bertkit import __version__
 from bertkit.cli.finetune import finetune
 from bertkit.cli.options import read_options, recipe_names
+from bertkit.config import options_for
 from bertkit.errors import UsageError
 from bertkit.runs.finetuning.finetune import finetune as finetune_run
-from bertkit.tasks import QuestionAnswering, TextClassification
+from bertkit.tasks import FAMILIES, QuestionAnswering, TextClassification
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.saved import options_of_run
 
@@ -58,6 +59,15 @@ def test_help_after_a_recipe_has_the_options_of_its_family(
     listed = set(re.findall(r"^. (--[\w-]+)", run_bertkit(*command.split(), "--help").out, re.MULTILINE))
     assert shown <= listed
     assert not hidden & listed
+
+
+def test_help_of_a_family_has_its_own_words(run_bertkit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    found = {family: run_bertkit("finetune", family, "--help").out for family in FAMILIES}
+    for family, recipe in FAMILIES.items():
+        for option in options_for("finetune", recipe).values():
+            words = option.help.split("[")[0].split(" <")[0]
+            assert words[:80] in found[family], (family, option.flag)
 
 
 def test_version_and_short_help(run_bertkit) -> None:

@@ -435,6 +435,12 @@ def test_a_stopped_command_says_how_to_go_on(model: Path, run_bertkit, tmp_path:
         left[:] = [None] * windows
         ran = run_bertkit("predict", model, "new.csv", "--output", "out.jsonl", "--overwrite", *FP32)
         assert (ran.code, ran.err.endswith(said)) == (130, True), ran.err
+    for name in "ab":
+        write_rows(tmp_path / f"{name}.csv", rows(3))
+    left[:] = [None]  # the first file has one window, and is finished
+    ran = run_bertkit("predict", model, "a.csv", "b.csv", "--output-dir", "out", "--overwrite", *FP32)
+    assert (ran.code, ran.err.endswith(said)) == (130, True), ran.err
+    assert (tmp_path / "out" / "a.jsonl").is_file()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from recipe_rows import load
 
 from bertkit.config import PRESETS, TrainConfig, convert, filled, options_of
 from bertkit.errors import DataError, MachineError, UsageError
-from bertkit.metrics.classification import METRICS, accuracy, check_metrics, find_metric, measured
+from bertkit.metrics.classification import METRICS, accuracy, check_metrics, find_metric, measured, pearson
 from bertkit.readers import Examples
 from bertkit.tasks import (
     FAMILIES,
@@ -122,6 +122,13 @@ def through_json(recipe: Recipe, name: str, **more: Any) -> Recipe:
     """The recipe after a trip through run.json."""
     values, training = json.loads(json.dumps([to_json(recipe, name=name), dataclasses.asdict(recipe.training)]))
     return from_json(values | more, training, where="run.json")
+
+
+def test_runs_with_a_metric_of_numbers_for_classes_still_open() -> None:
+    recipe = TextClassification(train="a.csv", metrics=(accuracy,))
+    assert through_json(recipe, "mine", metrics=["accuracy", "pearson"]).resolved().metrics == (accuracy,)
+    of_numbers = through_json(recipe, "mine", metrics=["pearson"], regression=True)
+    assert of_numbers.resolved().metrics == (pearson,)
 
 
 def assert_same(found: Recipe, recipe: Recipe) -> None:

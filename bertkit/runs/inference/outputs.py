@@ -228,9 +228,10 @@ class OutputFile(Output):
         return is_there and is_alike and self.path.exists() == self._was_finished
 
     def _leave_nothing_empty(self) -> None:
-        """Remove OUT.partial if it is empty because the first window failed."""
+        """Remove OUT.partial if it is empty because the first window failed, or all rows so far were skipped."""
         if self.partial.exists() and not self.partial.stat().st_size:
             self.partial.unlink()
+            self.progress.unlink(missing_ok=True)
 
     def begin(self, window: Examples) -> bool:
         super().begin(window)

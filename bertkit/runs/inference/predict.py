@@ -167,11 +167,13 @@ class _Command:
 
     @contextmanager
     def saying_how_to_go_on(self) -> Iterator[None]:
-        """On Ctrl-C, say that unfinished output is continued."""
+        """On Ctrl-C, say that the output so far is kept."""
         try:
             yield
         except KeyboardInterrupt as error:
-            if str(error) or not any(unfinished(path)[1].exists() for path in self.to.files.values() if path is not None):
+            of_files = [unfinished(path) for path in self.to.files.values() if path is not None]
+            is_kept = any(map(self.to.has, self.to.files)) or any(all(map(Path.exists, pair)) for pair in of_files)
+            if str(error) or not is_kept:
                 raise
             raise KeyboardInterrupt("stopped; the same command, without --overwrite, continues from there") from None
 
