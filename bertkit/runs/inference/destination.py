@@ -164,16 +164,16 @@ class Destination:
         default, of all) is there from another one.
         """
         if self.folder is not None:
-            assert self._described is not None  # from now on: rows that are read later may be those of a changed file
             self._refuse_other(self.folder, self.recorded or state, state, self.files if sources is None else sources)
 
     def _refuse_other(self, folder: Path, before: OutputState, state: OutputState, sources: Iterable[str]) -> None:
+        described = self._described  # even if no output is there yet: a file may be changed after its rows are read
         before.refuse_other(state.settings, state.how, "the predictions there", str(folder))
         for source in sources:
             path = self.files[source]
             if path is None or not path.exists():
                 continue
-            was, now = before.sources.get(path.name), self._described[path.name]
+            was, now = before.sources.get(path.name), described[path.name]
             if was is None or now is None:
                 raise UsageError(f"{path} already exists, but is not known to be from {source}", hint=START_OVER)
             if was != now:
