@@ -29,7 +29,8 @@ from remote_files import put
 from bertkit.errors import UsageError
 from bertkit.files.output_folder import lock
 from bertkit.readers import Examples
-from bertkit.runs.inference import destination, outputs, predict
+from bertkit.runs.inference import outputs, predict, prediction_folder
+from bertkit.runs.inference.arguments import destination_of
 from bertkit.runs.inference.destination import Destination
 from bertkit.runs.inference.outputs import OutputState
 from bertkit.runs.inference.task_predictor import TaskPredictor
@@ -697,7 +698,7 @@ def test_damaged_progress_is_refused(content: str, said: str, model: Path, run_b
 
 def test_a_command_that_another_has_overtaken_changes_nothing(tmp_path: Path) -> None:
     def at(source: str) -> Destination:
-        return Destination.of([source], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
+        return destination_of([source], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
 
     mine, theirs = OutputState({"model": 1}, {}), OutputState({"model": 2}, {})
     for progress in (mine, theirs):
@@ -737,7 +738,7 @@ def test_an_output_that_another_command_claims_is_not_begun_meanwhile(tmp_path: 
 
     def claimed(name: str) -> AbstractContextManager[None]:
         source = str(tmp_path / name / "a.csv")
-        return Destination.of([source], None, tmp_path / "out", None, [".jsonl"], overwrite=False).claimed(state, [source])
+        return destination_of([source], None, tmp_path / "out", None, [".jsonl"], overwrite=False).claimed(state, [source])
 
     def claim_the_second() -> None:
         with claimed("two"):
@@ -790,17 +791,17 @@ def test_an_unfinished_output_is_locked_while_it_is_removed(tmp_path: Path, monk
         real(self, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", unlink)
-    with Destination.of(["a.csv"], tmp_path / "out.jsonl", None, None, [".jsonl"], overwrite=True).replaced():
+    with destination_of(["a.csv"], tmp_path / "out.jsonl", None, None, [".jsonl"], overwrite=True).replaced():
         assert removed == [partial]
         assert not partial.exists()
 
 
 def test_two_commands_that_start_over_at_once_move_the_old_output_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
-    to = Destination.of(["a.csv"], None, out, None, [".jsonl"], overwrite=True)
+    to = destination_of(["a.csv"], None, out, None, [".jsonl"], overwrite=True)
     with to.claimed(OutputState({}, {}), ["a.csv"]):
         (out / "a.jsonl").touch()
-    real = destination._move
+    real = prediction_folder._move
 
     def start_over() -> list[str]:
         with to.replaced():
@@ -816,7 +817,7 @@ def test_two_commands_that_start_over_at_once_move_the_old_output_once(tmp_path:
                 others[0].result(0.2)
             real(*arguments)
 
-        monkeypatch.setattr(destination, "_move", move)
+        monkeypatch.setattr(prediction_folder, "_move", move)
         with to.replaced():
             assert others[0].result(60) == [".old-1", "a.jsonl.partial"]
     assert sorted(os.listdir(out / ".old-1")) == ["_settings.json", "a.jsonl"]
@@ -842,7 +843,7 @@ def test_overwrite_means_nothing_on_standard_output(model: Path, run_bertkit, tm
 
 def test_old_output_is_not_moved_back_over_that_of_a_later_command(tmp_path: Path) -> None:
     """The first command has finished its output; a second one moves it aside before the first has ended."""
-    first, second = (Destination.of(["a.csv"], None, tmp_path / "out", None, [".jsonl"], overwrite=True) for _ in "12")
+    first, second = (destination_of(["a.csv"], None, tmp_path / "out", None, [".jsonl"], overwrite=True) for _ in "12")
     out = tmp_path / "out"
     with first.claimed(OutputState({}, {}), ["a.csv"]):
         (out / "a.jsonl").write_text("oldest", encoding="utf-8")
@@ -858,7 +859,7 @@ def test_old_output_is_not_moved_back_over_that_of_a_later_command(tmp_path: Pat
 
 
 def test_what_a_kill_leaves_of_a_move_is_not_called_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, to = tmp_path / "out", Destination.of(["a.csv"], None, tmp_path / "out", None, [".jsonl"], overwrite=True)
+    out, to = tmp_path / "out", destination_of(["a.csv"], None, tmp_path / "out", None, [".jsonl"], overwrite=True)
     with to.claimed(OutputState({}, {}), ["a.csv"]):
         (out / "a.jsonl").touch()
     (out / "_SUCCESS").touch()
@@ -940,7 +941,7 @@ def test_a_pipe_among_several_files_is_read_once(model: Path, run_bertkit, tmp_p
 
 def test_commands_that_begin_at_once_are_all_recorded(tmp_path: Path) -> None:
     def record(name: str) -> None:
-        to = Destination.of([name], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
+        to = destination_of([name], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
         with to.claimed(OutputState({}, {}), [name]):
             pass
 
@@ -999,7 +1000,7 @@ def test_outputs_of_one_name_and_patterns_of_nothing_are_refused(model: Path, ru
     ran = run_bertkit("predict", model, "a/x.csv", "b/x.csv", "--output-dir", "out")
     assert (ran.code, "out/x.jsonl" in ran.err, (tmp_path / "out").exists()) == (2, True, False)
     ran = run_bertkit("predict", model, "*.csv", "--output-dir", "out")
-    assert (ran.code, "no file matches *.csv" in ran.err) == (2, True)
+    assert (ran.code, "no file matches (*.csv)" in ran.err) == (3, True)
     ran = run_bertkit("predict", model, "a/x.csv", "c.csv", "--output-dir", "out")
     assert (ran.code, "no such file (c.csv)" in ran.err) == (3, True)
 

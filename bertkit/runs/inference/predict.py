@@ -19,7 +19,8 @@ from bertkit.model.pretrained import hash_of_model
 from bertkit.readers import Examples, Remarks, windows
 from bertkit.readers.content import source_name
 from bertkit.runs.inference.annotation import ANNOTATIONS, FORMATS
-from bertkit.runs.inference.destination import STDIN, Destination, expand
+from bertkit.runs.inference.arguments import destination_of, expand
+from bertkit.runs.inference.destination import STDIN, Destination
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
 from bertkit.runs.inference.outputs import TEXT, Output, OutputFile, OutputFormat, OutputState, unfinished
 from bertkit.runs.inference.predictor import Predictor
@@ -62,7 +63,7 @@ def predict_to(
     sources = [split] if split is not None else expand(files or [STDIN])
     if layout.uncertain and len(sources) > 1:
         raise UsageError(f"--uncertain chooses among the rows of one file; {len(sources)} were given", hint="join them first")
-    to = Destination.of(sources, output, output_dir, form, endings, overwrite=overwrite)
+    to = destination_of(sources, output, output_dir, form, endings, overwrite=overwrite)
     if layout.safe_csv and to.form.ending != ".csv":
         what = f"--safe-csv is for CSV, and the output is {to.form.ending.lstrip('.')}"
         raise UsageError(what, hint="name it .csv, or --format csv")
@@ -82,7 +83,7 @@ def predict_to(
         )
     if lost := presentation.lost_in(to.form.ending):
         progress.warn(lost)
-    _Command(predictor, blocks_of, layout, to).run(_settings(predictor, split, overrides, to))
+    _Command(predictor, blocks_of, layout, to, overwrite).run(_settings(predictor, split, overrides, to))
 
 
 def _as_before(how: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def predictor_for_files(target: Opened, files: Sequence[str], overrides: Collect
 
 def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, Any], to: Destination) -> OutputState:
     """The settings that predictions in files depend on; empty for the standard output."""
-    if to.folder is None and None in to.files.values():
+    if None in to.files.values():
         return OutputState({}, {})
     processes = predictor.processes
     recipe = {} if predictor.task is None else predictor.task.to_json()
@@ -146,6 +147,7 @@ class _Command:
     blocks_of: Callable[[str], Iterable[Examples]]
     layout: OutputLayout
     to: Destination
+    overwrite: bool
 
     @property
     def writes(self) -> bool:
@@ -155,7 +157,7 @@ class _Command:
     def run(self, state: OutputState) -> None:
         everyone = self.predictor.processes
         is_main = everyone.is_main_process
-        with self.to.replaced() if self.to.overwrite and is_main else nullcontext(), self.saying_how_to_go_on():
+        with self.to.replaced() if self.overwrite and is_main else nullcontext(), self.saying_how_to_go_on():
             if is_main:
                 self.to.refuse_other_content(state)
             everyone.wait_for_everyone()

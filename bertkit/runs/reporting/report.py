@@ -21,7 +21,7 @@ from bertkit.runs.checks.label_errors import FOUND as LABEL_ERRORS
 from bertkit.runs.checks.label_errors import report_label_errors
 from bertkit.runs.checks.learning_curve import FOUND as LEARNING_CURVE
 from bertkit.runs.checks.learning_curve import report_learning_curve
-from bertkit.runs.inference.destination import refuse_unusable_output
+from bertkit.runs.inference.arguments import refuse_unusable_output
 from bertkit.runs.reporting.pretraining_report import describe_pretraining
 from bertkit.runs.reporting.reported_run import ReportedRun
 from bertkit.runs.reporting.task_report import describe_tasks
