@@ -88,6 +88,6 @@ def compared(each: Sequence[Tokenizer], counts: Mapping[str, int]) -> list[list[
     fits = [Fit.of(tokenizer, counts) for tokenizer in each]
     return [
         ["tokens", *(tokenizer.vocab_size for tokenizer in each)],
-        ["pieces per word", *(fit.pieces_per_word for fit in fits)],
-        ["[UNK] per 10,000 pieces", *(10_000 * fit.unknown for fit in fits)],
+        ["tokens per word", *(fit.pieces_per_word for fit in fits)],
+        ["[UNK] per 10,000 tokens", *(10_000 * fit.unknown for fit in fits)],
     ]

@@ -26,7 +26,7 @@ OWN_HOURS = 0.1  # of going on with one's own text, with either vocabulary
 FOLDER = f"runs/results/{NAME}"
 ORIGINS = ("before", "old tokens", "new tokens")
 PAIRS = (ORIGINS[:2], ORIGINS[::2], ORIGINS[1:])
-SPLIT = ["text", "tokens", "pieces per word", "[UNK] of 10,000", "steps", "masked loss, nats a piece", "nats a character"]
+SPLIT = ["text", "vocabulary", "tokens per word", "[UNK] per 10,000", "steps", "masked loss, nats a token", "nats a character"]
 SCORED = ["task", "model", "score, in percent", "gain over before", "gain of the new tokens"]
 
 

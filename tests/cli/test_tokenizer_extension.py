@@ -137,7 +137,7 @@ def test_how_the_text_is_split_is_measured_before_and_after(
         ids = AutoTokenizer.from_pretrained(folder)(TEXT, add_special_tokens=False)["input_ids"]
         fit = Fit(len(ids) / counts.total(), ids.count(VOCABULARY.index("[UNK]")) / len(ids))
         assert Fit.of(Tokenizer.load(folder), counts) == pytest.approx(fit)
-        for row, value in (("pieces per word", fit.pieces_per_word), ("[UNK] per 10,000 pieces", 1e4 * fit.unknown)):
+        for row, value in (("tokens per word", fit.pieces_per_word), ("[UNK] per 10,000 tokens", 1e4 * fit.unknown)):
             (line,) = [line for line in ran.err.splitlines() if row in line]
             assert float(line.replace("\u2502", " ").split()[-2:][column]) == pytest.approx(value, abs=1e-4)
     assert fit.unknown == 0
