@@ -164,6 +164,8 @@ def range_of(score: str) -> tuple[float, float]:
         return 0.0, 1.0
     if name in _CORRELATIONS:
         return -1.0, 1.0
+    if name.endswith("perplexity"):
+        return 1.0, math.inf
     return 0.0 if name in LOWER_IS_BETTER or name.endswith("loss") else -math.inf, math.inf
 
 

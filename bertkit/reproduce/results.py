@@ -21,6 +21,8 @@ from bertkit.runs.run_file import require_run
 from bertkit.runs.series import summarize, summarize_score
 
 AVERAGE = "average"  # a column of its own
+OWN = "the row's own pre-training"
+OF_ALL_ROWS = ("seeds", "layers x hidden size", "starts from", "selected by", "pre-training tokens")  # if they agree
 
 
 class Cell(NamedTuple):
@@ -59,6 +61,7 @@ def _describe(row: Row, task: str, score: str, each: Sequence[float | None], run
     """One figure. each: its values, by seed. runs: the runs that it comes from."""
     trained = runs[0].needs[-1] if runs[0].words[0] == "eval" else runs[0]
     found, (start, tokens) = summarize_score(score, each), _origin(trained)
+    selected_by = next(iter(require_run(trained.output)["best"]["scores"]))
     return {
         "row": row.name,
         "task": task,
@@ -69,7 +72,7 @@ def _describe(row: Row, task: str, score: str, each: Sequence[float | None], run
         "published": row.published.get(task),
         "model": _size(trained),
         "start": start,
-        "selected_by": next(iter(require_run(trained.output)["best"]["scores"])),
+        "selected_by": None if task == AVERAGE else selected_by,
         "tokens": tokens,
         "core_hours": sum(run.record["core_seconds"] for run in all_of(runs)) / 3600,
         "commands": [shlex.join(run.command) for run in runs],
@@ -90,7 +93,7 @@ def _origin(run: Run) -> tuple[str, int | None]:
         return start, None
     values, place = require_run(pretrained.output), Path(start).name
     step = int(place.rpartition("-")[2]) if place.startswith("checkpoint-") else values["last"]["step"]
-    return start.replace(f"{run.folder.parent}/", ""), Course.of(values).tokens_before(step)
+    return f"step {step} of {OWN}" if place.startswith("checkpoint-") else OWN, Course.of(values).tokens_before(step)
 
 
 def _judge(table: PaperTable, cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -139,20 +142,28 @@ def _over_seeds(compared: Mapping[str, Cell], score: str) -> Difference:
 def report_table(found: Mapping[str, Any]) -> Report:
     """The page of a table. found: of `describe`."""
     rows = [
-        [
-            *(cell[name] for name in ("row", "task", "score", "seeds", "pretrained", "mean", "std")),
-            progress.format_interval(cell["interval"]),
-            cell["published"],
-            cell["model"],
-            cell["start"],
-            f"best {cell['selected_by']}",
-            None if cell["tokens"] is None else f"{cell['tokens'] / 1e6:.3g}M",
-            cell["core_hours"],
-        ]
+        {
+            "row": cell["row"],
+            "task": cell["task"],
+            "score": cell["score"],
+            "mean": cell["mean"],
+            "std": cell["std"],
+            "95% interval": progress.format_interval(cell["interval"]),
+            "published": cell["published"],
+            "seeds": cell["seeds"],
+            "pre-trained": cell["pretrained"],
+            "layers x hidden size": cell["model"],
+            "starts from": cell["start"],
+            "selected by": None if cell["selected_by"] is None else f"best {cell['selected_by']}",
+            "pre-training tokens": None if cell["tokens"] is None else f"{cell['tokens'] / 1e6:.3g}M",
+            "core hours": cell["core_hours"],
+        }
         for cell in found["cells"]
     ]
-    columns = ["row", "task", "score", "seeds", "pre-trained", "mean", "std", "95% interval", "published"]
-    columns += ["layers x hidden size", "starts from", "selected by", "pre-training tokens", "core hours"]
+    known = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    shared = [name for name in OF_ALL_ROWS if name in known and all(row[name] == rows[0][name] for row in rows)]
+    columns = [name for name in known if name not in shared]
+    said = f"all rows: {'; '.join(f'{name} {rows[0][name]}' for name in shared)}"
     claims = [
         [
             claim["says"],
@@ -167,9 +178,10 @@ def report_table(found: Mapping[str, Any]) -> Report:
     ]
     compared = ["claim", "difference of", "task", "difference", "95% interval", "paired over", "verdict"]
     title = f"{found['title']}, --scale {found['scale']}"
-    parts: list[Table | Finding] = [Table(title, columns, rows)]
+    parts: list[Table | Finding] = [Table(title, columns, [[row[name] for name in columns] for row in rows])]
     parts += [Table("claims", compared, claims)] if claims else []
-    return Report([*parts, Finding("note", found["note"]), Finding("note", f"published: {found['source']}")], found)
+    notes = [*([said] if shared else []), found["note"], f"the paper's table: {found['source']}"]
+    return Report([*parts, *(Finding("note", note) for note in notes)], found)
 
 
 def write_page(found: Mapping[str, Any], folder: Path) -> Report:
