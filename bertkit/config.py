@@ -225,8 +225,8 @@ class TrainConfig:
     precision: str = option(
         "auto",
         "fp32; bf16, with fp32 master weights; fp16, on a GPU, with a scaled loss; tf32, on a GPU: fp32 weights, products "
-        "in TF32; int8, on a CPU, for prediction: 8-bit weights and activations, if faster; auto: on a GPU bf16, or "
-        "fp16 if it has no bf16; on a CPU bf16 if measured to be 1.2 times as fast as fp32",
+        "in TF32; int8, on a CPU, for prediction: 8-bit weights and activations, if faster; auto: on a GPU bf16 (fp16 or "
+        "fp32 on older ones, fp32 on Apple's); on a CPU bf16 if measured to be 1.2 times as fast as fp32",
         choices=("auto", "fp32", "tf32", "bf16", "fp16", "int8"),
         commands=USE,
     )

@@ -19,7 +19,7 @@ def commands(results: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = ["```sh"]
     for values in results:
         seeds = ", ".join(str(seed) for seed in values["seeds"])
-        took = f", {statistics.fmean(values['seconds'].values()):.0f} s each" if "seconds" in values else ""
+        took = f", {statistics.median(values['seconds'].values()):.0f} s each" if "seconds" in values else ""
         run = f"{values['name']}: {values['model']['name']}, seed {seeds}{took}"
         lines += [f"# {run}; {measured_with(values)}", *values["command"]]
     return [*lines, "```"]

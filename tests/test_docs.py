@@ -336,14 +336,14 @@ def test_every_recipe_is_named() -> None:
 
 
 def test_every_option_that_is_named_exists() -> None:
-    known = set(re.findall(r"`(--[\w-]+)`", generated_pages.options_page())) | {"--help", "--install-completion"}
+    known = set(re.findall(r"`(--[\w-]+)`", generated_pages.options_page())) | {"--help"}
     # of other programs
     others = {"--nnodes", "--nproc-per-node", "--standalone", "--max-restarts", "--no-deps", "--force", "--quick"}
     others |= {"--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--nodes", "--signal"}  # of torchrun and Slurm
     others |= {"--retry", "--retry-delay", "--retry-connrefused"}  # of curl
     others |= {"--wheel-dir", "--no-index", "--find-links"}  # of pip
     others |= {"--revision", "--local-dir", "--bf16"}  # of hf, and of transformers' scripts
-    others |= {"--tables", "--record"}  # of python -m scripts.results and tests/test_golden.py
+    others |= {"--tables", "--list", "--record"}  # of python -m scripts.results and tests/test_golden.py
     for name, text in (PAGES | OTHERS).items():
         made = r"```sh\n.*?```|<!-- results:.*?<!-- /results:"  # results, and how they were made, by scripts too
         shown = re.sub(made, "", text, flags=re.DOTALL)

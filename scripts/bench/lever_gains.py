@@ -32,20 +32,24 @@ def off_at(stage: str) -> list[str]:
 
 
 def header(values: Mapping[str, Any]) -> list[str]:
-    return ["lever", *(cell for task in values["tasks"] for cell in (f"{task}, real tokens/s", "gain", "with all before"))]
+    cells = ("{}, real tokens/s", "gain", "lowest to highest", "with all before")
+    return ["optimization", *(cell.format(task) for task in values["tasks"] for cell in cells)]
 
 
 def rows(values: Mapping[str, Any]) -> list[list[str]]:
-    """A row each stage; gain: times what it was before it, and what it was at first."""
+    """A row each stage; gain: over the stage before it and over the first one, each the median over rounds of a ratio."""
     found = []
     for at, stage in enumerate(STAGES):
         row = [LEVERS[stage].label if stage in LEVERS else "none of these"]
         for of_task in values["tasks"].values():
-            medians = [statistics.median(of_task["stages"][each]["real_tokens_per_s"]) for each in STAGES]
-            row += [
-                f"{medians[at]:.0f}",
-                *([f"**{medians[at] / medians[at - 1]:.2f}**", f"{medians[at] / medians[0]:.2f}"] if at else "--"),
+            first, before, now = (of_task["stages"][STAGES[each]]["real_tokens_per_s"] for each in (0, max(0, at - 1), at))
+            gains, in_all = ([ours / theirs for ours, theirs in zip(now, each, strict=True)] for each in (before, first))
+            told = [
+                f"**{statistics.median(gains):.2f}**",
+                f"{min(gains):.2f} to {max(gains):.2f}",
+                f"{statistics.median(in_all):.2f}",
             ]
+            row += [f"{statistics.median(now):.0f}", *(told if at else "---")]
         found.append(row)
     return found
 

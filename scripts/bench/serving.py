@@ -134,7 +134,7 @@ def compare(sides: Mapping[str, Mapping[str, list[float]]]) -> dict[str, float]:
 # --- for docs/serve.md -----------------------------------------------------------------------------------------------------
 
 
-HEADER = ["side, medians", "rows/s", "p50, ms", "p99, ms", "one client: p50, ms", "server's cores", "clients' cores"]
+HEADER = ["setting, medians", "rows/s", "p50, ms", "p99, ms", "one client: p50, ms", "server's cores", "clients' cores"]
 
 
 def label_of(side: str) -> str:
@@ -152,16 +152,15 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
 
 
 def note(values: Mapping[str, Any]) -> str:
-    """The ratios beside what is asked of them, and the memory."""
+    """The ratios, and the memory."""
     found, soak = values["ratios"], values["soak"]
     packages = ", ".join(f"{name} {values['versions'][name]}" for name in ("fastapi", "uvicorn") if name in values["versions"])
     return (
-        f"MRPC, {values['clients']} clients, {values['precision']}; {packages}. Of predict's rate "
-        f"**{found['share']:.2f}** (needed: {NEEDED['share']:g}); times the pipeline's at its best **{found['times']:.2f}** "
-        f"(needed: {NEEDED['times']:g}); at one client **{found['above_ms']:.1f} ms** above the model's own time (at most "
-        f"{NEEDED['above_ms']:g}). {soak['requests']:,} requests, one of a hundred malformed: {soak['unexpected']} answered "
-        f"otherwise than they should be; the memory after the first {WARM_UP:,} was at most {soak['growth']:.3f} times what it "
-        f"was then (needed: {GROWTH:g})."
+        f"MRPC, {values['clients']} clients, bertkit in {values['precision']}; {packages}. bertkit serve reaches "
+        f"**{found['share']:.2f}** of predict's rate, and **{found['times']:.2f}** times that of the faster pipeline server. "
+        f"For one client it takes **{found['above_ms']:.1f} ms** more than the model alone. Of {soak['requests']:,} requests, "
+        f"one in a hundred malformed, {soak['unexpected']} got a wrong answer; memory grew to {soak['growth']:.3f} times "
+        f"what it was after the first {WARM_UP:,}."
     )
 
 

@@ -17,14 +17,12 @@ def render(*results: Mapping[str, Any]) -> str:
         for task, side, ex, tok, mem in training.side_rows(values)
     ]
     ratios = [
-        [task, pair, *_ratios(task, measured), "-" if needed is None else f"{needed:g}"]
-        for values in results
-        for task, pair, *measured, needed in training.ratio_rows(values)
+        [task, pair, *_ratios(task, measured)] for values in results for task, pair, *measured, _ in training.ratio_rows(values)
     ]
     return markdown.block(
         results,
-        markdown.table(["task", "side, medians", *units], sides, numbers_from=2),
-        markdown.table(["task", "ratio of medians", *units, "needed"], ratios, numbers_from=2),
+        markdown.table(["task", "setting, medians", *units], sides, numbers_from=2),
+        markdown.table(["task", "ratio of medians", *units], ratios, numbers_from=2),
         *([_note(values)] for values in results),
     )
 
@@ -53,8 +51,9 @@ def _note(values: Mapping[str, Any]) -> str:
     waited = [share for found in values["tasks"].values() for share in found["sides"]["bertkit"].get("waiting_share", ())]
     if waited:
         note += f" Waiting for its batches took at most {100 * max(waited):.1f}% of bertkit's time."
-    if told := training.told_shares(values):
-        note += f" Share of the limit, which is plain matrix products at the rate of the same process: {told}."
+    if shares := training.shares(values):
+        told = ", ".join(f"{task} {share:.0%}" for task, share in shares.items())
+        note += f" Speed of bertkit, as a share of what it would be if a step did nothing but its matrix products: {told}."
     if left := values.get("left_out"):
         rates = values["rates"]
         names = ", ".join(

@@ -259,15 +259,15 @@ def ratio_rows(values: Mapping[str, Any]) -> list[list[Any]]:
     ]
 
 
-def told_shares(values: Mapping[str, Any]) -> str:
-    """Of each task the share of the rate of plain matrix products that our side reaches, and what was asked for."""
-    told = []
-    for task, found in values["tasks"].items():
-        ours = found["sides"]["bertkit"]
-        if "matrix_share" in ours:
-            needed = SHARE_NEEDED[TASKS[task].size or MODEL, statistics.mode(ours["precision"])]
-            told.append(f"{task} {statistics.median(ours['matrix_share']):.0%} (needed {needed:.0%})")
-    return ", ".join(told)
+def shares(values: Mapping[str, Any]) -> dict[str, float]:
+    """Of each task the share of the rate of plain matrix products that our side reaches."""
+    ours = {task: found["sides"]["bertkit"] for task, found in values["tasks"].items()}
+    return {task: statistics.median(side["matrix_share"]) for task, side in ours.items() if "matrix_share" in side}
+
+
+def share_needed(values: Mapping[str, Any], task: str) -> float:
+    """The share that was asked for."""
+    return SHARE_NEEDED[TASKS[task].size or MODEL, statistics.mode(values["tasks"][task]["sides"]["bertkit"]["precision"])]
 
 
 def show(values: dict[str, Any]) -> None:
@@ -277,8 +277,8 @@ def show(values: dict[str, Any]) -> None:
     rows = [[*row[:2], round(row[2], 1), round(row[3]), round(row[4])] for row in side_rows(values)]
     progress.table("medians", ["task", "side", *units], rows)
     progress.table("ratios of medians", ["task", "ratio", *units, "needed"], ratio_rows(values))
-    if told := told_shares(values):
-        progress.note(f"share of the limit, plain matrix products: {told}")
+    for task, share in shares(values).items():
+        progress.note(f"{task}: {share:.0%} of the rate of plain matrix products (needed {share_needed(values, task):.0%})")
     if "corpus" in values:
         corpus = values["corpus"]["medians"]
         progress.table("corpus build and reading, one core", list(corpus[0]), [list(row.values()) for row in corpus])

@@ -250,7 +250,10 @@ def render(values: Mapping[str, Any]) -> str:
         rows.append(
             ["the preset, against the baseline", "", f"**{fmean(runs['loss']):.3f}**", *gain, "", str(len(runs["loss"])), ""]
         )
-    return "\n".join([*markdown.table(HEADER, rows, numbers_from=2), "", *markdown.commands([values]), ""])
+    runs = [*zip(*([each for row in stages.values() for each in row[name]] for name in ("commit", "machine")), strict=True)]
+    made = "; ".join(f"commit {commit[:12]} on {machine}" for commit, machine in dict.fromkeys(runs))
+    note = f"The runs were made at {made}."
+    return "\n".join([*markdown.table(HEADER, rows, numbers_from=2), "", note, "", *markdown.commands([values]), ""])
 
 
 def _gain(before: Sequence[float], after: Sequence[float]) -> list[str]:

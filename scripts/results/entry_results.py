@@ -168,8 +168,10 @@ def render_many(*results: Mapping[str, Any]) -> str:
             ends = f"{_percent(min(each))} to {_percent(max(each))}"
             constant = f"{len(values['constant'])} of {len(each)}"
             metric = key.partition("/")[2]
-            rows.append([values["name"], metric, f"**{_percent(median)}**", _percent(values["std"][key]), ends, constant])
-    header = ["runs", "metric", "median, in percent", "std", "lowest to highest", "constant predictions"]
+            last = _percent(statistics.median(scores[key] for scores in values["last"].values()))
+            rows.append([values["name"], metric, f"**{_percent(median)}**", _percent(values["std"][key]), ends, last, constant])
+    header = ["runs", "metric", "median, in percent", "std", "lowest to highest", "median at the last step"]
+    header.append("constant predictions")
     return markdown.block(results, markdown.table(header, rows, numbers_from=2))
 
 

@@ -27,7 +27,7 @@ SETTINGS = {
     "best": "bf16, grouped by length",
     "bf16": "bf16, padded to max_length",
 }
-HEADER = ["figure", "bertkit", "Trainer (its setting)", "machine", "measured by"]
+HEADER = ["figure", "bertkit", "Trainer (its setting)", "ratio", "machine", "measured by"]
 
 
 def rows() -> list[list[str]]:
@@ -42,7 +42,8 @@ def _speed(task: str) -> list[str]:
     ours = rates["bertkit"]
     peer = max((side for side in rates if not side.startswith("bertkit")), key=rates.__getitem__)
     theirs = f"{rates[peer]:.1f} ({SETTINGS[peer]})"
-    return [SPEED[task], f"**{ours:.1f}**", theirs, _machine(values), f'`make bench ARGS="--tasks {task}"`']
+    ratio, command = f"{ours / rates[peer]:.2f}", f'`make bench ARGS="--tasks {task}"`'
+    return [SPEED[task], f"{ours:.1f}", theirs, ratio, _machine(values), command]
 
 
 def _accuracy(task: str) -> list[str]:
@@ -52,7 +53,7 @@ def _accuracy(task: str) -> list[str]:
         raise SystemExit(f"error: results/{task}.json is missing\nhint: python -m scripts.results {task}")
     ours, theirs = (f"{100 * statistics.fmean(side):.1f}" for side in both)
     command = f'`make results ARGS="{task} {trainer.NAME}"`'
-    return [ACCURACY[task], f"**{ours}**", f"{theirs} (fp32, dynamic padding)", _machine(values), command]
+    return [ACCURACY[task], ours, f"{theirs} (fp32, dynamic padding)", "-", _machine(values), command]
 
 
 def _machine(values: dict[str, Any]) -> str:

@@ -39,11 +39,11 @@ def test_overheads_are_those_of_medians_to_one_process() -> None:
     assert engines.overheads(SIDES) == {"ray": 0.176, "spark": -0.2}
 
 
-def test_the_block_has_a_row_each_side_beside_what_is_needed() -> None:
+def test_the_block_has_a_row_each_side() -> None:
     block = engines.render(VALUES)
-    assert "| one process | 200.0 | - | - |" in block
-    assert "| Ray Data | 170.0 | **17.6** | 15 |" in block
-    assert "| Spark | 250.0 | **-20.0** | 15 |" in block
+    assert "| one process | 200.0 | - |" in block
+    assert "| Ray Data | 170.0 | **17.6** |" in block
+    assert "| Spark | 250.0 | **-20.0** |" in block
     assert "200,000 rows, bf16; 2 threads in one process" in block
 
 

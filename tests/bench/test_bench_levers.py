@@ -140,12 +140,13 @@ def test_levers_go_on_one_after_the_other() -> None:
 
 
 def test_gains_by_hand() -> None:
-    rates = {stage: [100.0 * 2**at, 1.0, 1e9] for at, stage in enumerate(lever_gains.STAGES)}
+    rates = {stage: [100.0 * 2**at, 1.0, 4.0**at] for at, stage in enumerate(lever_gains.STAGES)}
     stages = {stage: {"real_tokens_per_s": each, "precision": ["fp32"] * 3} for stage, each in rates.items()}
     values = {"name": "bench_levers", "tasks": {"mrpc": {"stages": stages}}}
     rows = lever_gains.rows(values)
-    assert rows[0][1:] == ["100", "-", "-"]
-    assert [row[1:] for row in rows[1:3]] == [["200", "**2.00**", "2.00"], ["400", "**2.00**", "4.00"]]
+    assert rows[0][1:] == ["1", "-", "-", "-"]
+    gains = [["4", "**2.00**", "1.00 to 4.00", "2.00"], ["16", "**2.00**", "1.00 to 4.00", "4.00"]]
+    assert [row[1:] for row in rows[1:3]] == gains
     assert len(rows) == 1 + len(LEVERS)
     made_by = {
         "command": ["python -m scripts.bench.lever_gains"],

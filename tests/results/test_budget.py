@@ -225,7 +225,8 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lever that the preset lacks is no ground for the next one."""
     losses = {"baseline": (4.0, 5.0), "no next sentences": (3.5, 4.1), "Muon": (3.7, 4.1), "short sequences first": (3.3, 4.1)}
-    stages = {stage: {"loss": loss, "steps": 15} for stage, loss in losses.items()}
+    made = {"commit": ["a" * 40, "b" * 40], "machine": ["abacus", "abacus"]}
+    stages = {stage: {"loss": loss, "steps": 15, **made} for stage, loss in losses.items()}
     preset = {"no next sentences": True, "Muon": False, "short sequences first": True}
     monkeypatch.setattr(budget.markdown, "commands", lambda values: ["commands"])
     lines = budget.render({"stages": stages, "preset": preset}).splitlines()
@@ -237,6 +238,7 @@ def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         ["**3.700**", "+0.100", "+2.6", "15", "2", "yes"],
         ["**3.700**", "+0.800", "+17.8", "", "2", ""],  # the preset, against the baseline
     ]
+    assert f"The runs were made at commit {'a' * 12} on abacus; commit {'b' * 12} on abacus." in lines
     stages["Muon"]["loss"] = stages["Muon"]["loss"][:1]
     stages["short sequences first"]["loss"] = ()
     shown = budget.render({"stages": stages, "preset": preset})
