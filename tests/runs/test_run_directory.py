@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trained import before_step, predictions_of, train
+from trained import before_step, log_of, predictions_of, read_json, train
 
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import ModelError, UsageError
@@ -136,6 +136,18 @@ def test_run_json_describes_the_whole_run(run, model: Path) -> None:
         assert values[which]["scores"] == scores[values[which]["step"]]
     first = next(iter(values["best"]["scores"]))
     assert values["best"]["scores"][first] == max(event[first] for event in scores.values())
+
+
+@pytest.mark.parametrize(("metric", "better"), [("pearson", max), ("mean_squared_error", min)])
+def test_the_best_checkpoint_is_that_of_the_best_score(
+    metric: str, better: Callable[..., int], model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"{text},{i / 2}\n" for i, (text, _) in enumerate(ROWS)))
+    options = TRAINING | {"max_steps": 6, "eval_steps": 1, "regression": True, "metric": (metric,)}
+    folder = train(tmp_path / "run", model, tmp_path / "rows.csv", **options)
+    scores = {event["step"]: event[name] for event in log_of(folder) if (name := f"validation/{metric}") in event}
+    assert len({*scores.values()}) == 6
+    assert read_json(folder / "run.json")["best"]["step"] == better(scores, key=scores.get)
 
 
 def test_the_card_has_the_scores_and_valid_front_matter(run) -> None:
