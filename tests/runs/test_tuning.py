@@ -370,6 +370,19 @@ def test_one_process_twice_tries_the_same(tune, place: Path) -> None:
     assert len({trial[0]["learning_rate"] for trial in tried[0]}) == 4
 
 
+@pytest.mark.e2e
+def test_where_lower_is_better_the_winner_has_the_lowest_score(tune, place: Path) -> None:
+    (place / "task.py").write_text(RECIPE.replace("recipe = ", "scripted.greater_is_better = False\nrecipe = "))
+    (place / "script.py").write_text('score = {1: 3.0, 2: 1.0, 3: 2.0}[len(list((here / "out").glob("trial-*")))]')
+    assert tune(*RATES).code == 0
+    assert [(trial["score"], trial["evaluations"]) for trial in trials()] == [(3.0, [3.0]), (1.0, [1.0]), (2.0, [2.0])]
+    tuned = read_json("out/tune.json")
+    assert (tuned["winner"]["trial"], tuned["winner"]["scores"]["validation/scripted"]) == (1, 1.0)
+    assert [trial["trial"] for trial in tuned["trials"]] == [1, 2, 0], "best first"
+    (mattered,) = tuned["mattered"]
+    assert sorted(mattered["means"].values()) == [1.0, 2.0, 3.0]
+
+
 # --- several processes, kills, signals ---------------------------------------------------------------------------------------
 
 UNTIL_TWO_ARE_BEGUN = """
