@@ -461,6 +461,22 @@ def test_a_trial_that_always_kills_its_process_is_given_up(tmp_path: Path) -> No
         assert [found.state_of(trial) for trial in found.of("FAIL")] == [LOST]
 
 
+@pytest.mark.e2e
+def test_lost_trials_and_equal_scores_are_told(place: Path, tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.runs.tuning.trials.TRIES", 1)
+    (place / "script.py").write_text("raise SystemExit  # as a kill, nothing is noted")
+    with pytest.raises(SystemExit):
+        tune(*RATES)
+    (place / "script.py").write_text("score = 0.5")
+    ran = tune(*RATES)
+    assert (ran.code, states()) == (0, [LOST, "finished", "finished"]), ran.err
+    assert (winner := read_json("out/tune.json")["winner"]["trial"]) == 1
+    told = " ".join(ran.err.split())
+    assert f"trials {winner}, 2 have the best score; the first is used" in told
+    lost = trials()[0]["settings"]["learning_rate"]
+    assert re.search(rf"warning: 1 of 3 trials .*killed.*learning_rate {lost}\b", told), told
+
+
 def test_a_trial_that_was_killed_after_its_end_is_not_trained_again(tmp_path: Path) -> None:
     def trained(evaluated: Callable[[float], None]) -> dict[str, Any]:
         evaluated(0.5)
