@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from bertkit.config import filled
-from bertkit.metrics.classification import accuracy, pearson
+from bertkit.metrics.classification import accuracy, mean_squared_error, pearson
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import Pretrained, open_pretrained
 from bertkit.readers import Examples
@@ -92,6 +92,22 @@ def test_a_baseline_without_a_score_is_not_compared() -> None:
     guessed = [Prediction(float(row % 2)) for row in range(len(TEXTS))]
     (said,) = [part.what for part in found.compare(guessed).parts if isinstance(part, Finding)]
     assert f"these baselines: {BAG_OF_WORDS}" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(0.0, []), (1.0, [("warning", f"worse than these baselines: {MEAN}", "try a higher --num-epochs, or a higher")])],
+)
+def test_where_lower_is_better_a_higher_error_is_worse(error: float, told: list[tuple[str, str, str]]) -> None:
+    """An error of 1 can be beaten: there is advice."""
+    numbers = [0.5 if "good" in text else 0.0 for text in TEXTS]
+    task, train = fitted(TextClassification(regression=True, metrics=(mean_squared_error,)), text=TEXTS, label=numbers)
+    found = Baselines(task, "validation", train, {MEAN: task.baselines(train, train, None)[MEAN]}, {MEAN: 20})
+    report = found.compare([Prediction(number + error) for number in numbers])
+    findings = [part for part in report.parts if isinstance(part, Finding)]
+    assert len(findings) == len(told)
+    for finding, (severity, what, hint) in zip(findings, told, strict=True):
+        assert (finding.severity, what in finding.what, hint in (finding.hint or "")) == (severity, True, True), finding
 
 
 def test_tags_and_choices() -> None:
