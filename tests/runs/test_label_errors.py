@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +17,8 @@ import trained
 from html_pages import assert_inert
 
 import bertkit
+from bertkit.metrics.learning_curve import describe_curve
+from bertkit.runs.checks import learning_curve
 from bertkit.runs.checks.label_errors import report_label_errors
 from bertkit.runs.finetuning import series
 from bertkit.runs.inference.scores import evaluate_target
@@ -382,3 +385,24 @@ def test_a_learning_curve_trains_on_each_share_with_each_seed(run_bertkit, model
     page = assert_inert((tmp_path / "report.html").read_text(encoding="utf-8"))
     (points,) = page.tables.values()
     assert [row[:2] for row in points[1:4]] == [[str(each["rows"]), f"{each['score']:.4f}"] for each in found["points"]]
+
+
+@pytest.mark.parametrize(("metric", "greater_is_better"), [("pearson", True), ("mean_squared_error", False)])
+def test_a_learning_curve_falls_where_lower_is_better(
+    run_bertkit, model: Path, tmp_path: Path, monkeypatch, metric: str, greater_is_better: bool
+) -> None:
+    told: list[bool] = []
+
+    def spied(*values: Any, **named: Any) -> dict[str, Any]:
+        told.append(inspect.signature(describe_curve).bind(*values, **named).arguments["greater_is_better"])
+        return describe_curve(*values, **named)
+
+    monkeypatch.setattr(learning_curve, "describe_curve", spied)
+    lines = trained.write_rows(tmp_path / "rows.csv", 6).read_text().splitlines()
+    numbered = [f"{line},{number / 7}" for number, line in enumerate(lines[1:])]
+    (tmp_path / "rows.csv").write_text("\n".join([f"{lines[0]},number", *numbered, ""]))
+    command = ("check", "rows.csv", "--validation", "25%", "--model", model, "--learning-curve", "50,100", "--seeds", 1)
+    command += ("--regression", "--label", "number", "--metric", metric, "--output-dir", "out", *SMALL)
+    ran = run_bertkit(*command)
+    assert (ran.code, read_found(tmp_path / "out", "learning_curve")["metric"]) == (0, metric), ran.err
+    assert told == [greater_is_better]
