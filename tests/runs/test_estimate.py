@@ -16,6 +16,7 @@ from bertkit.config import PretrainConfig
 from bertkit.model.batch import Batch, pack
 from bertkit.model.bert import set_activation_checkpointing
 from bertkit.model.config import BertConfig
+from bertkit.model.dropout import Dropout
 from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining
 from bertkit.model.precision import DTYPES
 from bertkit.runs.pretraining.estimate import SCORES, UTILIZATION, Gpus, Phase, estimate, memory
@@ -68,6 +69,16 @@ def test_what_the_optimizer_holds_is_counted_to_the_byte(optimizer: str, precisi
     assert masters == (2 if precision == "bf16" else 1) * weights
     assert parts["optimizer moments"] == size(*(each for of in real.moments.values() for each in of.values()))
     assert parts["gradients, summed in float32"] == size(*real.shared.sums) == masters
+
+
+def test_attention_has_its_own_dropout() -> None:
+    built: list[BertForPreTraining] = []
+    config = settings(dropout=0.25, attention_dropout=0.5)
+    build = lambda: built.append(BertForPreTraining(CONFIG)) or built[-1]  # noqa: E731
+    memory(build, batch_of(8, 32, 5), config, num_processes=1, accumulates=False, averaging=False)
+    found = {name: part.p for name, part in built[0].named_modules() if isinstance(part, Dropout)}
+    assert found == {name: 0.5 if name.endswith("attention.self.dropout") else 0.25 for name in found}
+    assert {*found.values()} == {0.25, 0.5}
 
 
 def test_one_process_sums_gradients_only_over_micro_batches_in_16_bits() -> None:

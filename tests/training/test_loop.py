@@ -24,7 +24,7 @@ from bertkit.errors import ModelError, UsageError
 from bertkit.features import Ragged
 from bertkit.model.batch import Batch, Outputs
 from bertkit.model.devices import start_accelerator
-from bertkit.model.dropout import set_dropout
+from bertkit.model.dropout import Dropout, set_dropout
 from bertkit.model.flops import flop_counter
 from bertkit.training import loss_scale
 from bertkit.training import optimizer as optimizer_module
@@ -146,6 +146,14 @@ def test_each_micro_batch_draws_its_own_mask(tmp_path: Path) -> None:
     module.classifier.register_forward_hook(lambda _, __, logits: seen.add(tuple(logits[0].tolist())))
     training_run(dataclasses.replace(SENTENCE, features=features), ONE_A_TIME, 1, tmp_path, module=module)
     assert len(seen) == 4
+
+
+def test_attention_has_its_own_dropout(tmp_path: Path) -> None:
+    config = dataclasses.replace(TRAINING, dropout=0.25, attention_dropout=0.5)
+    module = training_run(SENTENCE, config, 1, tmp_path).module
+    found = {name: part.p for name, part in module.named_modules() if isinstance(part, Dropout)}
+    assert found == {name: 0.5 if name.endswith("attention.self.dropout") else 0.25 for name in found}
+    assert {*found.values()} == {0.25, 0.5}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
