@@ -154,16 +154,13 @@ def _of_gpu(device: torch.device) -> str:
     return "fp16" if torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
 
 
-def use_tf32(precision: str) -> None:
-    """Set for this process whether GPUs multiply float32 in TF32, which has 10 instead of 23 mantissa bits."""
+@contextmanager
+def multiplying_in(precision: str) -> Iterator[None]:
+    """In this context, GPUs multiply float32 in TF32, which has 10 instead of 23 mantissa bits, if that is the precision; else
+    exactly. The settings are those of the process."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"  # for a BiLSTM
-
-
-@contextmanager
-def _restored_tf32() -> Iterator[None]:
-    """Afterwards, restore what `use_tf32` sets."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         yield
     finally:
@@ -172,13 +169,12 @@ def _restored_tf32() -> Iterator[None]:
 
 
 def multiply_in(module: torch.nn.Module, precision: str) -> None:
-    """Apply `use_tf32` to the forward pass of this module only."""
+    """Apply `multiplying_in` to the forward pass of this module only."""
     begun: list[ExitStack] = []
 
     def begin(*_: Any) -> None:
         begun.append(ExitStack())
-        begun[-1].enter_context(_restored_tf32())
-        use_tf32(precision)
+        begun[-1].enter_context(multiplying_in(precision))
 
     module.register_forward_pre_hook(begin)
     module.register_forward_hook(lambda *_: begun.pop().close(), always_call=True)
@@ -265,22 +261,21 @@ def measure_rates(
     best: dict[str, tuple[float, bool]] = {}  # seconds of the fastest timing, and whether it was undisturbed
     start = time.perf_counter()
     threads = _usable_threads()
-    with _restored_tf32():
-        for turn in itertools.count():
-            for name in names:
-                use_tf32(name)
+    for turn in itertools.count():
+        for name in names:
+            with multiplying_in(name):
                 begin, computed = time.perf_counter(), time.process_time()
                 for _ in range(repeats):
                     _pass(inputs[name], layers[name], training=training)
                 if device.type == "cuda":
                     torch.cuda.synchronize(device)
                 seconds, computed = time.perf_counter() - begin, time.process_time() - computed
-                if turn:  # the first turn is a warm-up
-                    undisturbed = device.type != "cpu" or computed >= UNDISTURBED * seconds * threads
-                    best[name] = min(best.get(name, (math.inf, True)), (seconds, undisturbed))
-            impatient = time.perf_counter() - start > PATIENCE
-            if turn >= ALTERNATIONS and (impatient or all(undisturbed for _, undisturbed in best.values())):
-                break
+            if turn:  # the first turn is a warm-up
+                undisturbed = device.type != "cpu" or computed >= UNDISTURBED * seconds * threads
+                best[name] = min(best.get(name, (math.inf, True)), (seconds, undisturbed))
+        impatient = time.perf_counter() - start > PATIENCE
+        if turn >= ALTERNATIONS and (impatient or all(undisturbed for _, undisturbed in best.values())):
+            break
     if device.type == "cuda":  # or the run would report this memory as its own
         del layers, inputs
         torch.cuda.empty_cache()

@@ -30,7 +30,7 @@ from bertkit.model.devices import peak_memory
 from bertkit.model.directory import read_state_dict
 from bertkit.model.dropout import seed_dropout, set_dropout
 from bertkit.model.flops import flop_counter
-from bertkit.model.precision import DTYPES, refuse_without_gpu, use_tf32
+from bertkit.model.precision import DTYPES, multiplying_in, refuse_without_gpu
 from bertkit.training.checkpoint import (
     TRAINING,
     copy_to_root,
@@ -96,7 +96,6 @@ def train(
     module = model.to(accelerator.device)
     set_dropout(module, config.dropout, config.attention_dropout)
     set_activation_checkpointing(module, config.activation_checkpointing)
-    use_tf32(config.precision)
     torch.backends.cuda.enable_cudnn_sdp(False)  # its attention compiles a plan for each new shape, and a run has many
     if config.compile:
         compile_layers(module)
@@ -161,6 +160,7 @@ def train(
 
     stop_early = should_stop_early(state, config, accelerator)
     with (
+        multiplying_in(config.precision),
         _stop_requested() as stop,
         writer or nullcontext(),
         progress.bar("train", total_steps, done=state.step) as bar,

@@ -26,6 +26,7 @@ from bertkit.model.batch import Batch, Outputs
 from bertkit.model.devices import start_accelerator
 from bertkit.model.dropout import Dropout, set_dropout
 from bertkit.model.flops import flop_counter
+from bertkit.model.precision import multiplying_in
 from bertkit.training import loss_scale
 from bertkit.training import optimizer as optimizer_module
 from bertkit.training.batching import Sampler, training_batches
@@ -154,6 +155,21 @@ def test_attention_has_its_own_dropout(tmp_path: Path) -> None:
     found = {name: part.p for name, part in module.named_modules() if isinstance(part, Dropout)}
     assert found == {name: 0.5 if name.endswith("attention.self.dropout") else 0.25 for name in found}
     assert {*found.values()} == {0.25, 0.5}
+
+
+@pytest.mark.parametrize(("precision", "before", "during"), [("fp32", "high", "highest"), ("tf32", "highest", "high")])
+def test_how_float32_is_multiplied_is_set_for_the_training_alone(
+    precision: str, before: str, during: str, tmp_path: Path
+) -> None:
+    seen: set[tuple[str, bool]] = set()
+    module = Classifier()
+    products = lambda: (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)  # noqa: E731
+    module.register_forward_pre_hook(lambda *_: seen.add(products()))
+    with multiplying_in("tf32" if before == "high" else "fp32"):
+        outside = products()
+        training_run(SENTENCE, dataclasses.replace(TRAINING, precision=precision), 1, tmp_path, module=module)
+        assert products() == outside == (before, before == "high")
+    assert seen == {(during, during == "high")}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
