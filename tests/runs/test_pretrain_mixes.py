@@ -210,6 +210,23 @@ def test_two_processes_score_the_parts_as_one_does(pretrain: Callable[..., Ran],
         assert len(here & {"films"}) == ("films" in expected[name])
 
 
+def test_of_each_corpus_a_limited_number_of_sequences_is_evaluated(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bertkit.config import PretrainConfig
+    from bertkit.corpus.corpora import open_corpora
+    from bertkit.runs.pretraining import sequences
+    from bertkit.text.tokenizer import Tokenizer
+
+    assert sequences.HELD_OUT == 2048, "as docs/pretraining.md says"
+    monkeypatch.setattr(sequences, "HELD_OUT", 5)
+    opened, config = open_corpora([corpora / name for name in WORDS]), PretrainConfig.of({"max_length": 32})
+    tokenizer = Tokenizer.load(corpora / "own")
+    for processes in (1, 3):
+        places = [{"rank": rank, "world_size": processes} for rank in range(processes)]
+        shares = [sequences.held_out_sequences(opened, tokenizer, config, **place) for place in places]
+        assert sum(len(share.features) for share in shares) == 10
+        assert {name: sum(share.parts[name].sum() for share in shares) for name in WORDS} == {"own": 5, "general": 5}
+
+
 # --- another corpus ------------------------------------------------------------------------------------------------------
 
 
