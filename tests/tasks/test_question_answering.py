@@ -238,9 +238,17 @@ def brute_force(
 
 
 @pytest.mark.parametrize(
-    ("n", "longest", "doc_stride"), [(20, 30, 16), (5, 3, 4), (1, 1, 7), (3, 2, 100), (100, 100, 5), (2, 1000, 9)]
+    ("n", "longest", "doc_stride", "at_once"),
+    [
+        *((20, 30, 16, None), (5, 3, 4, None), (1, 1, 7, None), (3, 2, 100, None), (100, 100, 5, None), (2, 1000, 9, None)),
+        *((20, 30, 16, 5000), (5, 3, 4, 1)),  # ten windows at once; one
+    ],
 )
-def test_the_n_best_are_those_of_a_search_over_all_pairs(tokenizer: Tokenizer, n: int, longest: int, doc_stride: int) -> None:
+def test_the_n_best_are_those_of_a_search_over_all_pairs(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, n: int, longest: int, doc_stride: int, at_once: int | None
+) -> None:
+    if at_once is not None:
+        monkeypatch.setattr("bertkit.tasks.question_answering.answers._CELLS", at_once)
     rng = np.random.default_rng(n)
     words = [*WORDS, "e\u0301", "\u5b57\u5b57", "\U0001f600", ".,"]
     contexts = [" ".join(rng.choice(words, rng.integers(1, 50))) for _ in range(60)]
