@@ -32,12 +32,14 @@ TRAIN: Rows = [
     ("The  good MOVIE", "pos"),  # line 5 repeats line 2
     ("they hate the river", "pos"),
     ("they hate the river", "neg"),  # line 7 contradicts line 6
-    ("caf\u00c3\u00a9 and it\u00e2\u20ac\u2122s good", "pos"),
+    ("caf\u00c3\u00a9 and good", "pos"),  # line 8
     ("a lost \ufffd letter", "neg"),
     ("one\x07two", "pos"),
     ("good<br />bad &amp; one", "neg"),  # line 11
     *((f"good movie {n} {n}", "pos") for n in range(10)),  # lines 12 to 21
     ("\u738b \u6797", "odd"),  # line 22
+    ("it\u00e2\u20ac\u2122s good", "pos"),  # line 23
+    ("p\u00e2t\u00e9 of S\u00c3O, 5 \u20ac \u00c0 l'\u00c2ge", "pos"),  # real letters
 ]
 DEV: Rows = [
     ("a bad book", "pos"),  # line 2, with another label in training
@@ -121,7 +123,7 @@ FAULTS: list[Found] = [
     ("error", "maybe", []),
     ("warning", "odd (1), neg (4)", []),
     ("warning", "1 row with U+FFFD", ["train.csv:9"]),
-    ("warning", "\u00c3\u00a9", ["train.csv:8"]),
+    ("warning", "2 rows with UTF-8 read as Latin-1 or Windows-1252, such as \u00c3\u00a9", ["train.csv:8", "train.csv:23"]),
     ("warning", "1 row with control", ["train.csv:10"]),
     ("warning", "train: 1 text", ["train.csv:6", "train.csv:7"]),
     ("warning", "2 of 6 rows also in train, 1 of them", ["dev.csv:2", "dev.csv:3"]),
@@ -137,8 +139,8 @@ def test_every_fault_of_a_folder(run_bertkit, faulty: Path) -> None:
     ran = run_bertkit("check", "data", "--json")
     values = json.loads(ran.out)
     assert (ran.code, values) == (3, json.loads(json.dumps(checked.report("data").json)))
-    assert values["rows"] == {"train": 21, "validation": 6}
-    assert values["labels"] == {"train": {"pos": 16, "neg": 4, "odd": 1}, "validation": {"pos": 3, "neg": 2, "maybe": 1}}
+    assert values["rows"] == {"train": 23, "validation": 6}
+    assert values["labels"] == {"train": {"pos": 18, "neg": 4, "odd": 1}, "validation": {"pos": 3, "neg": 2, "maybe": 1}}
     assert (values["lengths"], "measured" in values, "numbers" in values) == ({}, False, False)
     severities = [finding["severity"] for finding in values["findings"]]
     assert severities == sorted(severities, key=SEVERITIES.index)
@@ -147,7 +149,7 @@ def test_every_fault_of_a_folder(run_bertkit, faulty: Path) -> None:
     assert (lines[-1], printed) == ("2 errors, 6 warnings, 4 notes", [2, 6]), "columns by their names are a note"
     assert any(line.startswith("error: ") and f"({faulty}/dev.csv:5, {faulty}/dev.csv:7); " in line for line in lines)
     cells = [[cell.strip() for cell in line.strip("\u2502").split("\u2502")] for line in lines]
-    for row in (["pos", "16", "3"], ["neg", "4", "2"], ["odd", "1", "0"], ["maybe", "0", "1"]):
+    for row in (["pos", "18", "3"], ["neg", "4", "2"], ["odd", "1", "0"], ["maybe", "0", "1"]):
         assert row in cells
 
 
