@@ -113,15 +113,23 @@ def flipped(at: int) -> Callable[[bytes], bytes]:
     return lambda content: content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]
 
 
-def compressed(content: bytes) -> bytes:
-    """An index whose first block says that it is packed, with the right checksum."""
-    size = len(content) - 48
-    for end in range(size):  # the block ends where its checksum fits
-        block = np.frombuffer(content[: end + 1], np.uint8)
-        if _masked_crc32c(block).to_bytes(4, "little") == content[end + 1 : end + 5]:
-            packed = content[:end] + b"\x01"
-            return packed + _masked_crc32c(np.frombuffer(packed, np.uint8)).to_bytes(4, "little") + content[end + 5 :]
-    raise AssertionError("no block")
+def first_block(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """A change of an index's first block and of the byte behind it, which says if the block is packed; the checksum fits."""
+
+    def checksum(block: bytes) -> bytes:
+        return _masked_crc32c(np.frombuffer(block, np.uint8)).to_bytes(4, "little")
+
+    def changed(content: bytes) -> bytes:
+        for end in range(1, len(content) - 48):
+            block = content[:end]
+            if checksum(block) == content[end : end + 4]:
+                return change(block) + checksum(change(block)) + content[end + 4 :]
+        raise AssertionError("no block")
+
+    return changed
+
+
+SHAPED, SLICED = b"\x08\x01\x12", b"\x08\x01\x3a"  # of an entry: float32, then its shape or its slices
 
 
 @pytest.mark.parametrize(
@@ -137,7 +145,12 @@ def compressed(content: bytes) -> bytes:
         (INDEX, lambda content: content[-48:], "truncated or not"),
         (INDEX, lambda content: b"", "empty"),
         (INDEX, lambda content: b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"),
-        (INDEX, compressed, "compressed"),
+        (INDEX, first_block(lambda block: block[:-1] + b"\x01"), "compressed"),
+        (
+            INDEX,
+            first_block(lambda block: block.replace(SHAPED, SLICED, 1)),
+            "has partitioned variables, such as bert/embeddings/",
+        ),
         (INDEX, None, "no weights: expected model.safetensors or pytorch_model.bin or bert_model.ckpt.index"),
     ],
 )
