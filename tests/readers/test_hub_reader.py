@@ -86,6 +86,8 @@ class Hub(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         match = re.fullmatch(r"/(?:api/)?datasets/(\w+/\w+)(?:/(revision|tree|resolve)/([^/]+)/?(.*))?", path)
+        if match and match[1] == "ns/gated":
+            return self.answer(403, b"{}", X_Error_Code="GatedRepo")
         if not match or match[1] not in REPOSITORIES:
             return self.answer(404, b"{}", X_Error_Code="RepoNotFound")
         files = {name: text.encode() for name, text in REPOSITORIES[match[1]].items()}
@@ -144,6 +146,7 @@ VISIT = {
     "a script": ["ns/scripted", None, "train"],
     "no set": ["ns/nothing", None, "train"],
     "no name": ["no name", None, "train"],
+    "no access": ["ns/gated", None, "train"],
 }
 
 
@@ -174,6 +177,7 @@ def test_a_set_of_the_hub(visited):
         ("a script", "script", "--data DIR"),
         ("no set", "", "--data DIR"),
         ("no name", "", "--data DIR"),
+        ("no access", "ns/gated is gated", "hf auth login"),
     ],
 )
 def test_what_the_hub_does_not_have(visited, request_name, value, hint):
