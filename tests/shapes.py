@@ -300,6 +300,11 @@ CURVES = {
 }
 
 
+def decays_in_run_glue(name: str) -> bool:
+    """Whether a parameter gets weight decay by run_glue_no_trainer.py of transformers."""
+    return not any(part in name for part in ("bias", "LayerNorm.weight"))
+
+
 def oracle_run(shape: Shape, config: TrainConfig, total_steps: int) -> tuple[list[float], dict[str, Tensor]]:
     """The loss of every step, and the final parameters by name."""
     import transformers
@@ -320,8 +325,8 @@ def oracle_run(shape: Shape, config: TrainConfig, total_steps: int) -> tuple[lis
     oracle = Oracle(module)
     oracle.load_state_dict(module.state_dict())
     named = list(oracle.named_parameters())
-    decayed = [p for name, p in named if not any(part in name for part in ("bias", "LayerNorm.weight"))]
-    others = [p for name, p in named if any(part in name for part in ("bias", "LayerNorm.weight"))]
+    decayed = [p for name, p in named if decays_in_run_glue(name)]
+    others = [p for name, p in named if not decays_in_run_glue(name)]
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     betas = (config.adam_beta1, config.adam_beta2)
     adamw = torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.adam_epsilon, foreach=False, fused=False)

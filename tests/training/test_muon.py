@@ -6,14 +6,14 @@ import dataclasses
 
 import pytest
 import torch
-from shapes import CONFIG
+from shapes import CONFIG, decays_in_run_glue
 from torch import Tensor, nn
 
 from bertkit.config import PretrainConfig, filled
 from bertkit.model.bert import initialize
 from bertkit.model.language_model import BertForPreTraining
 from bertkit.training.muon import orthogonalized
-from bertkit.training.optimizer import Optimizer, decays
+from bertkit.training.optimizer import Optimizer
 
 SETTINGS = filled(PretrainConfig(optimizer="muon", weight_decay=0.2, adam_epsilon=1e-5, max_grad_norm=0.0))
 
@@ -48,7 +48,7 @@ def oracles(module: nn.Module) -> tuple[torch.optim.Optimizer, torch.optim.Optim
         [named[name] for name in sorted(by_muon)], weight_decay=SETTINGS.weight_decay, adjust_lr_fn="match_rms_adamw"
     )
     groups = [
-        {"params": [p], "weight_decay": SETTINGS.weight_decay if decays(name) else 0.0}
+        {"params": [p], "weight_decay": SETTINGS.weight_decay if decays_in_run_glue(name) else 0.0}
         for name, p in named.items()
         if name not in by_muon
     ]

@@ -8,13 +8,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from shapes import CONFIG, PreTrainer
+from shapes import CONFIG, PreTrainer, decays_in_run_glue
 from torch import Tensor, nn
 
 from bertkit.config import PretrainConfig, TrainConfig, filled, options_of
 from bertkit.model.bert import initialize
-from bertkit.model.heads import BertForSequenceClassification
-from bertkit.training.optimizer import FALLS, RULES, Optimizer, decays, learning_rate_at, learning_rate_of
+from bertkit.model.heads import (
+    BertForMultipleChoice,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
+from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining
+from bertkit.training.optimizer import FALLS, RULES, Optimizer, learning_rate_at, learning_rate_of
 from bertkit.training.update_rule import norm_by_few_kernels
 
 SETTINGS = filled(
@@ -65,7 +71,7 @@ def constant(module: nn.Module, value: float) -> dict[str, Tensor]:
 def torch_adamw(module: nn.Module, config: TrainConfig, rate: Callable[[str], float] = lambda name: 1.0) -> torch.optim.AdamW:
     """rate: of a parameter's name, its learning rate."""
     groups = [
-        {"params": [p], "weight_decay": config.weight_decay if decays(name) else 0.0, "lr": rate(name)}
+        {"params": [p], "weight_decay": config.weight_decay if decays_in_run_glue(name) else 0.0, "lr": rate(name)}
         for name, p in module.named_parameters()
         if p.requires_grad
     ]
@@ -272,15 +278,29 @@ def test_state_names_moments_and_counts_and_has_no_weights(rule: str) -> None:
     assert optimizer.state()["step.dense.weight"] == 1
 
 
-@pytest.mark.parametrize("build", [lambda: BertForSequenceClassification(CONFIG), PreTrainer])
-def test_decay_groups_are_those_of_run_glue(build: Callable[[], nn.Module]) -> None:
-    module = build()
+HEADS: dict[str, Callable[[], nn.Module]] = {
+    "pairs": PreTrainer,
+    "pre-training": lambda: BertForPreTraining(CONFIG),
+    "masked tokens": lambda: BertForMaskedLM(CONFIG),
+    "classes": lambda: BertForSequenceClassification(CONFIG),
+    "mixed layers": lambda: BertForSequenceClassification(CONFIG, pooling="mean", layers="mix"),
+    "choices": lambda: BertForMultipleChoice(CONFIG),
+    "answers": lambda: BertForQuestionAnswering(CONFIG),
+    "tags": lambda: BertForTokenClassification(CONFIG, num_intents=3),
+    "tags by an LSTM": lambda: BertForTokenClassification(CONFIG, head="bilstm"),
+    "tags by a CRF": lambda: BertForTokenClassification(CONFIG, head="crf"),
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_decay_groups_are_those_of_run_glue_and_a_crf_has_none(head: str) -> None:
+    module = HEADS[head]()
     optimizer = Optimizer(module, dataclasses.replace(SETTINGS, weight_decay=0.3))
     names = [name for name, _ in module.named_parameters()]
     decay = {names[index]: block.decay for block in optimizer.rule.blocks for index, _ in block.parts}
-    no_decay = ("bias", "LayerNorm.weight")  # run_glue_no_trainer.py of transformers
-    assert decay == {name: 0.0 if any(part in name for part in no_decay) else 0.3 for name in names}
-    assert not decays("head.crf.transitions")
+    of_crf = {f"head.crf.{part}" for part in ("start", "follow", "end")}
+    assert of_crf.isdisjoint(names) == (head != "tags by a CRF")
+    assert decay == {name: 0.3 if decays_in_run_glue(name) and name not in of_crf else 0.0 for name in names}
 
 
 def test_tensors_larger_than_a_block_are_updated_whole(monkeypatch: pytest.MonkeyPatch) -> None:
