@@ -21,7 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
-from trained import before_step, predictions_of
+from trained import predictions_of
 
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import DataError, ModelError, UsageError, UserError
@@ -905,22 +905,6 @@ def test_scores_are_seqevals_of_the_predictions(run: Path, run_bertkit, write: W
     bare = write("bare.jsonl", jsonl([{"tokens": words} for words in words_in(DEV)]))
     assert [row["tags"] for row in predicted(run_bertkit, run, bare)] == tags
     assert run_bertkit("eval", run, "--validation", bare).code == 3
-
-
-def test_stopped_and_resumed_it_is_the_same_run(run_bertkit, tiny_model_dir: Path, write: Write, tmp_path: Path) -> None:
-    write("train.conll", as_columns(TRAIN))
-    data = ("finetune", "token-classification", "--train", "train.conll", "--validation", "train.conll", "-m", tiny_model_dir)
-    typed = (*data, *COMMON, "--head", "bilstm", "--dropout", 0.1, "--max-steps", 4, "--eval-steps", 2)
-    assert run_bertkit(*typed, "-o", "whole").code == 0
-    with before_step(2):
-        assert run_bertkit(*typed, "-o", "again").code != 0
-    ran = run_bertkit(*typed, "-o", "again")
-    assert ran.code == 0, ran.err
-    assert "again/checkpoint-" in ran.err
-    models = [(tmp_path / name / "checkpoint-4" / "model.safetensors").read_bytes() for name in ("whole", "again")]
-    assert models[0] == models[1]
-    runs = [json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8")) for name in ("whole", "again")]
-    assert (runs[0]["best"], runs[0]["last"]) == (runs[1]["best"], runs[1]["last"])
 
 
 @pytest.mark.parametrize("head", ["bilstm", "crf"])

@@ -265,11 +265,14 @@ def test_thresholds_are_those_of_the_checkpoint_until_the_next_evaluation(comman
     assert thresholds[0] == thresholds[1] != dict.fromkeys(("no", "yes"), 0.5)
 
 
-@pytest.mark.parametrize("recipe", ["helpdesk_pages", "helpdesk_replies", "helpdesk_mentions"])
-def test_every_family_resumes_where_it_was(recipe: str, make_model_dir, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "more"),
+    [("helpdesk_pages", ()), ("helpdesk_replies", ()), ("helpdesk_mentions", ()), ("helpdesk_mentions", ("--head", "bilstm"))],
+)
+def test_every_family_resumes_where_it_was(recipe: str, more: tuple[str, ...], make_model_dir, tmp_path: Path) -> None:
     model = make_model_dir("BertModel", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, seed=5)
     options = "--batch-size 8 --max-length 64 --max-train-samples 40 --max-steps 4 --eval-steps 2 --precision fp32 --device cpu"
-    arguments = ["finetune", recipe, "--model", str(model), *options.split(), "--output-dir"]
+    arguments = ["finetune", recipe, "--model", str(model), *options.split(), *more, "--output-dir"]
     runs = whole, again = tmp_path / "whole", tmp_path / "again"
     assert main([*arguments, str(whole)]) == 0
     with before_step(2):
