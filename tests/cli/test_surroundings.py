@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -364,9 +365,31 @@ def test_ctrl_c_that_python_would_drop_ends_the_command(place: Path) -> None:
     assert (done.returncode, done.stderr) == (130, "stopped\n")
 
 
-def test_sigterm_ends_a_command_with_143(shell, place: Path) -> None:
-    ran = shell("bertkit predict run - < <(sleep 5) & sleep 1; kill $!; wait $!")
-    assert (ran.code, "Traceback" in ran.err) == (143, False), ran.err
+def test_sigterm_ends_a_prediction_which_the_same_command_finishes(place: Path, run_bertkit, tmp_path: Path) -> None:
+    """In the middle of rows that come through a pipe. A shell calls the code 143."""
+    rows, out, begun = (tmp_path / name for name in ("rows.csv", "out.jsonl", "out.jsonl.progress.json"))
+    os.mkfifo(rows)
+    argv = ["predict", str(place / "run"), str(rows), "--output", str(out)]
+    writer, end = os.open(rows, os.O_RDWR | os.O_NONBLOCK), time.monotonic() + 60  # waits for no reader
+    written = os.write(writer, (header := b"text\n"))
+
+    def wait(running: subprocess.Popen[bytes]) -> None:
+        nonlocal written
+        while not begun.exists() and running.poll() is None and time.monotonic() < end:
+            try:
+                written += os.write(writer, b"good movie\n" * 300)  # all or nothing, as a pipe takes so little
+            except BlockingIOError:
+                time.sleep(0.01)
+
+    ran = interrupted(place, argv, signal.SIGTERM, wait)
+    os.close(writer)
+    assert (ran.code, "Traceback" in ran.err, out.exists()) == (-signal.SIGTERM, False, False), ran.err
+    count = (written - len(header)) // len(b"good movie\n")
+    threading.Thread(target=rows.write_bytes, args=(header + b"good movie\n" * count,), daemon=True).start()
+    again = run_bertkit(*argv)
+    assert (again.code, f"{out}: continuing after " in again.err) == (0, True), again.err
+    assert len(out.read_text(encoding="utf-8").splitlines()) == count
+    assert {path.name for path in tmp_path.iterdir()} == {rows.name, out.name}
 
 
 @pytest.mark.slow
