@@ -45,6 +45,15 @@ CONFIG = BertConfig(
     attention_probs_dropout_prob=0.0,
     initializer_range=0.2,
 )
+# Its matrices outweigh the rest of a step.
+LARGER = BertConfig(
+    vocab_size=1000,
+    hidden_size=64,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=256,
+    max_position_embeddings=64,
+)
 MEASURED = {"tokens_per_second", "matrix_share", "peak_memory_mib"}  # of what metrics.jsonl holds: no two runs have the same
 CLS = 2
 NUM_CLASSES = 3

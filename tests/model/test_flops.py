@@ -6,25 +6,17 @@ import dataclasses
 
 import pytest
 import torch
+from shapes import LARGER as CONFIG
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertkit.config import TrainConfig, filled
 from bertkit.model.batch import Batch, pack
-from bertkit.model.config import BertConfig
 from bertkit.model.flops import flop_counter
 from bertkit.model.heads import BertForSequenceClassification, BertForTokenClassification, Head
 from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining
 from bertkit.model.layerwise import freeze
 
-CONFIG = BertConfig(
-    vocab_size=1000,
-    hidden_size=64,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=256,
-    max_position_embeddings=64,
-)
 COUNT, LENGTH = 8, 32
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from shapes import LARGER as CONFIG
 from torch import Tensor
 
 from bertkit.config import PretrainConfig
@@ -22,15 +23,6 @@ from bertkit.model.precision import DTYPES
 from bertkit.runs.pretraining.estimate import SCORES, UTILIZATION, Gpus, Phase, estimate, memory
 from bertkit.runs.pretraining.gpus import GPU_TYPES
 from bertkit.training.optimizer import Optimizer
-
-CONFIG = BertConfig(
-    vocab_size=1000,
-    hidden_size=64,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=256,
-    max_position_embeddings=64,
-)
 
 
 def settings(**values: Any) -> PretrainConfig:
