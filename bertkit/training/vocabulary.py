@@ -2,7 +2,8 @@
 
 A fine-tuning set uses a third or less of BERT's word pieces. The rows of the others get no gradient: an elementwise rule, such
 as AdamW, would only decay them, at the cost of as much memory traffic as the whole encoder. So they are left out of the module
-during training, and decayed when the model is saved. The result is the same. Other rules train all rows.
+during training, and decayed when the model is saved. The result is the same, but for fp16: they decay also for steps whose
+update was skipped because gradients overflowed. Other rules train all rows.
 """
 
 from __future__ import annotations
