@@ -174,9 +174,13 @@ OF_HELP = OF_TYPER | {"bertkit", "numpy"}
         "tune",
         "push",
         "finetune token-classification",
+        "finetune FILE",
     ],
 )
-def test_help_imports_what_it_may_alone(command: str) -> None:
+def test_help_imports_what_it_may_alone(command: str, tmp_path: Path) -> None:
+    """A recipe's file is not run for its help."""
+    (tmp_path / "mine.py").write_text("import yaml\nraise RuntimeError\n", encoding="utf-8")
+    command = command.replace("FILE", str(tmp_path / "mine.py"))
     code = (
         "import sys\nbefore = {*sys.modules}\nfrom bertkit.cli import main\n"
         f"code = main({[*command.split(), '--help']})\n"
