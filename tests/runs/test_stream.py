@@ -344,13 +344,20 @@ def killing(monkeypatch: pytest.MonkeyPatch, window: int, where: str) -> list[in
 
 
 @pytest.mark.parametrize("where", ["computing", "writing"])
-@pytest.mark.parametrize("ending", ["jsonl", "csv", "jsonl.gz", "parquet", "conll"])
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "jsonl.gz", "parquet", "conll", "split"])
 def test_a_killed_command_goes_on_and_gives_the_same_bytes(
-    ending: str, where: str, model: Path, tagger: Path, run_bertkit, tmp_path: Path
+    ending: str, where: str, model: Path, tagger: Path, run_bertkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_rows(tmp_path / "new.csv", rows())
+    """The rows of a split are read at once: their texts are compact columns."""
+    monkeypatch.setattr("bertkit.readers.compact.MANY", 4)
+    monkeypatch.setattr("bertkit.readers.content.BLOCK", 2**8)
+    (tmp_path / "data").mkdir()
+    for name in ("new.csv", "data/train.csv", "data/test.csv"):
+        write_rows(tmp_path / name, rows())
     target = tagger if ending == "conll" else model
-    whole = ("predict", target, "new.csv", *([] if ending == "conll" else ["--keep", "all"]), *FP32)
+    source = ["--split", "test", "--data", "data", "--recipe", "text-classification"] if ending == "split" else ["new.csv"]
+    ending = ending.replace("split", "csv")
+    whole = ("predict", target, *source, *([] if ending == "conll" else ["--keep", "all"]), *FP32)
     expected_err = run_bertkit(*whole, "--output", f"whole.{ending}").err
     windows: list[int] = []
     for at in (6, 4, 99):

@@ -235,7 +235,8 @@ class OutputFile(Output):
 
     def begin(self, window: Examples) -> bool:
         super().begin(window)
-        self._sha256 = hashlib.sha256(f"{self._sha256} {window.columns!r}".encode("utf-8", "surrogatepass")).hexdigest()
+        values = {name: [*column] for name, column in window.columns.items()}
+        self._sha256 = hashlib.sha256(f"{self._sha256} {values!r}".encode("utf-8", "surrogatepass")).hexdigest()
         if self.windows == self.before.windows and (self._sha256, self.rows) != (self.before.sha256, self.before.rows):
             raise self._changed(window.source)
         return self.windows <= self.before.windows
