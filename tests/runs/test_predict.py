@@ -16,6 +16,8 @@ from safetensors.torch import load_file, save_file
 from trained import predictions_of, train
 
 from bertkit.errors import DataError, MachineError, ModelError, UsageError, UserError
+from bertkit.readers import columns_of
+from bertkit.readers.formats import read_file
 from bertkit.runs.inference.scores import evaluate_target
 from bertkit.runs.inference.writers import Csv
 from bertkit.runs.target import open_target
@@ -318,7 +320,17 @@ def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
     assert [row[0] for row in cells] == [f"'{text}" if number < 5 else text for number, text in enumerate(texts)]
     assert {tuple(row[1:]) for row in cells} == {("-0.5", '["=x"]')}
     assert "'" not in as_csv(rows)
-    assert as_csv([{"text": "\rc"}], safe=True).partition("\n")[2].startswith("'")
+    assert as_csv([{"text": "\rc"}], safe=True).partition("\n")[2] == '"\'\rc"\n'
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_csv_is_read_as_it_was_written(safe: bool, tmp_path: Path) -> None:
+    texts = ["a\rb", "a\nb", "a\r\nb", "ends\r", 'a "quoted", text', "plain", ""]
+    rows = [{"text": text, "number": str(number)} for number, text in enumerate(texts)]
+    (tmp_path / "out.csv").write_text(as_csv(rows, safe=safe), encoding="utf-8", newline="")
+    assert read_file(tmp_path / "out.csv").columns == columns_of(rows)
+    assert [*csv.DictReader(io.StringIO(as_csv(rows, safe=safe), newline=""))] == rows
+    assert as_csv(rows[-2:]) == "text,number\nplain,5\n,6\n", "unquoted where that is enough"
 
 
 def test_safe_csv_is_written_on_demand(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import io
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -67,9 +67,7 @@ class Csv(Writer):
         return self._lines([[_cell(row.get(name)) for name in self.columns] for row in rows])
 
     def _lines(self, lines: Sequence[Sequence[Any]]) -> bytes:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([map(self._escaped, line) for line in lines])
-        return text.getvalue().encode("utf-8", "surrogatepass")
+        return "".join(_line(map(self._escaped, line)) for line in lines).encode("utf-8", "surrogatepass")
 
     def _escaped(self, value: Any) -> Any:
         return f"'{value}" if self.safe and isinstance(value, str) and value.startswith(_FORMULA) else value
@@ -112,6 +110,12 @@ class Parquet(Writer):
                 arrays = {name: _array(table[name].to_pylist(), fields[name].type) for name in fields}
                 writer.write_table(pyarrow.table(arrays))
         return path
+
+
+def _line(cells: Iterable[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)  # it quotes cells with either character
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cell(value: Any) -> Any:
