@@ -479,6 +479,12 @@ def test_what_passes() -> None:
     assert "-0.0100 to +0.0020" in fall
     assert verdict(score=("accuracy", 0.8, 0.9)).faults == []
     assert verdict(score=("f1", 0.9, float("nan"))).faults != []
+    lower = partial(verdict, greater_is_better=False)
+    (rise,) = lower(score=("mean_squared_error", 40.0, 42.01)).faults
+    assert rise == "mean_squared_error rises from 40.0000 to 42.0100, by more than 5% (95% interval -0.0100 to +0.0020)"
+    assert [lower(score=("mse", 40.0, each)).faults for each in (42.0, 30.0)] == [[], []]
+    assert lower(score=("mse", 0.01, 0.0149)).faults != [], "less than half a point, but half as much again"
+    assert lower(score=("mse", 40.0, float("nan"))).faults != []
     assert "slower" in verdict(speeds=(100.0, 90.0)).warnings[0]
     assert "only 4999 texts" in verdict(texts=4999).warnings[0]
     assert "no dev score" in verdict(score=None, interval=None).warnings[0]

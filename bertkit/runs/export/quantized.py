@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -25,6 +25,7 @@ from bertkit.training.batching import evaluation_batches
 TEXTS_COMPARED = 5000  # texts to compare decisions on, if there are as many
 AGREEMENT = 0.99  # the least share of equal decisions
 POINTS = 0.5  # how far the dev score may fall
+RISE = 0.05  # by which share of itself it may rise, if lower is better
 _NEAR = 0.1  # how far a number may differ, in standard deviations of the model's numbers
 _EVERY = 7  # one token in this many is masked
 _TIMED = 48  # features to time
@@ -36,7 +37,7 @@ class Verdict:
 
     texts, decisions: how many were compared; agreement: the share of equal decisions. score: the name of the first score on the
     dev rows, and its value in float32 and quantized; None without dev rows. interval: 95%, of the difference. speeds: texts per
-    second of both graphs.
+    second of both graphs. greater_is_better: for the score.
     """
 
     texts: int
@@ -45,6 +46,7 @@ class Verdict:
     score: tuple[str, float, float] | None
     interval: tuple[float, float] | None
     speeds: tuple[float, float]
+    greater_is_better: bool = True
 
     @property
     def faults(self) -> list[str]:
@@ -54,10 +56,13 @@ class Verdict:
             found.append(f"only {self.agreement:.2%} of {plural(self.decisions, 'decision')} agree, expected {AGREEMENT:.0%}")
         if self.score is not None:
             name, exact, quantized = self.score
-            # nan, for an undefined score, does not pass
-            if not 100 * (exact - quantized) <= POINTS + 1e-9:
-                fall = f"{name} falls from {exact:.4f} to {quantized:.4f}"
-                found.append(f"{fall}, by more than {POINTS} points (95% interval {format_interval(self.interval, '+.4f')})")
+            if self.greater_is_better:
+                verb, most, is_kept = "falls", f"{POINTS} points", 100 * (exact - quantized) <= POINTS + 1e-9
+            else:
+                verb, most, is_kept = "rises", f"{RISE:.0%}", quantized - exact <= RISE * abs(exact) + 1e-9
+            if not is_kept:  # nan, for an undefined score, does not pass
+                change = f"{name} {verb} from {exact:.4f} to {quantized:.4f}"
+                found.append(f"{change}, by more than {most} (95% interval {format_interval(self.interval, '+.4f')})")
         return found
 
     @property
@@ -102,11 +107,10 @@ def compare_tasks(predictor: TaskPredictor, graphs: tuple[Graph, Graph], texts: 
     if dev is not None:
         truth = task.truth(dev.examples)
         scorers = (task.scorer(exact[-1], truth), task.scorer(quantized[-1], truth))
-    sign = 1 if task.recipe.greater_is_better else -1
     count = sum(len(split.examples) for split in splits)
-    return _verdict(
-        count, np.concatenate(equal), scorers, 0 if dev is None else len(dev.examples), sign, graphs, texts.features
-    )
+    rows = 0 if dev is None else len(dev.examples)
+    verdict = _verdict(count, np.concatenate(equal), scorers, rows, graphs, texts.features)
+    return replace(verdict, greater_is_better=task.recipe.greater_is_better)
 
 
 def _agreement(exact: Sequence[Any], quantized: Sequence[Any]) -> NDArray[np.bool_]:
@@ -127,7 +131,7 @@ def compare_language_models(model: LanguageModelPredictor, graphs: tuple[Graph, 
             outputs = predict(Likeliest(module, 1, ids), features, tokens, model.processes, bar=bar).outputs
             found.append(np.concatenate(outputs["tokens"])[:, 0])
     scorers = tuple(_accuracy(tokens == truth) for tokens in found)
-    return _verdict(len(features), found[0] == found[1], scorers, len(truth), 1, graphs, features)
+    return _verdict(len(features), found[0] == found[1], scorers, len(truth), graphs, features)
 
 
 def _accuracy(right: NDArray[np.bool_]) -> Scorer:
@@ -154,7 +158,6 @@ def _verdict(
     equal: NDArray[np.bool_],
     scorers: Any,
     rows: int,
-    sign: int,
     graphs: tuple[Graph, Graph],
     features: Features,
 ) -> Verdict:
@@ -164,7 +167,7 @@ def _verdict(
 
         def first(drawn: NDArray[np.int64]) -> tuple[float, float]:
             exact, quantized = (each(drawn)[name] for each in scorers)
-            return sign * (np.nan if exact is None else exact), sign * (np.nan if quantized is None else quantized)
+            return np.nan if exact is None else exact, np.nan if quantized is None else quantized
 
         score = (name, *first(np.arange(rows)))
         differences = [np.subtract(*first(drawn)[::-1]) for drawn in resampled(rows)]
