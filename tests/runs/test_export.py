@@ -413,11 +413,17 @@ def test_int8_of_a_model_without_rows_asks_for_texts(tmp_path: Path, make_model_
     for architecture in ("BertForSequenceClassification", "BertForMaskedLM"):
         ran = exported(make_model_dir(architecture), "--int8", "--output-dir", tmp_path / "exported")
         assert (ran.code, "--texts FILE" in ran.err) == (2, True), ran.err
-    (tmp_path / "blank.txt").write_text("\n\n", encoding="utf-8")
-    ran = exported(
-        make_model_dir("BertForMaskedLM"), "--int8", "--texts", tmp_path / "blank.txt", "--output-dir", tmp_path / "exported"
-    )
-    assert (ran.code, "no text has a token" in ran.err) == (3, True), ran.err
+    for file, content, said in (
+        ("blank.txt", "\n\n", "no text has a token"),
+        ("other.csv", "said,by\nfine,her\n", "no column 'text'; columns: said, by"),
+        ("null.jsonl", '{"text": "fine"}\n{"text": null}\n', "'text' contains null"),
+    ):
+        (tmp_path / file).write_text(content, encoding="utf-8")
+        ran = exported(
+            make_model_dir("BertForMaskedLM"), "--int8", "--texts", tmp_path / file, "--output-dir", tmp_path / "exported"
+        )
+        assert (ran.code, said in ran.err) == (3, True), ran.err
+        assert file == "blank.txt" or "float32" not in ran.err, "before any work"
 
 
 # --- int8 --------------------------------------------------------------------------------------------------------------------

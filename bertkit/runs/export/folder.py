@@ -116,8 +116,12 @@ def _open(name: str, *, int8: bool, texts: str | None) -> tuple[Predictor, Compa
     if is_language_model(name):
         if int8 and texts is None:
             raise UsageError("--int8 of a pre-trained model needs texts to compare on", hint="name a file: --texts FILE")
-        rows = ComparedRows(read_file(texts, MASKED_TEXTS)) if int8 and texts else None
-        return LanguageModelPredictor.open(name, "cpu", "fp32"), rows
+        given = read_file(texts, MASKED_TEXTS) if int8 and texts else None
+        model = LanguageModelPredictor.open(name, "cpu", "fp32")
+        if given is None:
+            return model, None
+        model.standard(given).texts("text", may_be_empty=True)  # refuses anything else
+        return model, ComparedRows(_spread(given))
     if int8 and texts is None and read_run_file(Path(name)) is None:
         raise UsageError("--int8 needs texts to compare on, and only a run has its own", hint="name a file: --texts FILE")
     target = open_target(name, None, _ON_CPU, to_predict=not int8 or texts is not None)
@@ -160,7 +164,7 @@ def _spread(examples: Examples) -> Examples:
 
 def _compare(predictor: Predictor, graphs: tuple[Graph, Graph], rows: ComparedRows) -> Verdict:
     if isinstance(predictor, LanguageModelPredictor):
-        return compare_language_models(predictor, graphs, _spread(rows.texts).columns["text"])
+        return compare_language_models(predictor, graphs, rows.texts.columns["text"])
     assert isinstance(predictor, TaskPredictor)
     texts, dev = (None if each is None else predictor.encode(each)[0] for each in (rows.texts, rows.dev))
     assert texts is not None
