@@ -313,6 +313,20 @@ def test_words_that_were_truncated_have_no_part(classifier: Path) -> None:
     assert not any(scores[62:])
 
 
+@pytest.mark.parametrize("pair", [False, True])
+def test_marks_before_the_first_word_have_no_part(classifier: Path, pair: bool) -> None:
+    """Also those before a second text's first word, and texts of nothing else. Other words keep their own tokens' parts."""
+    predictor, mark = bertkit.load(classifier, **FP32), "\U0001f3fb"
+    texts = [f"{mark} good movie", mark, "good movie"]
+    rows: list[Any] = [("we", text) for text in texts] if pair else texts
+    marked, alone, plain = predictor.explain(rows, "none")
+    before = ["we"] * pair
+    assert [[word for word, _ in each.words] for each in (marked, alone)] == [[*before, "good", "movie"], before]
+    encoded = gradients_of_transformers(classifier, *(rows[0] if pair else (texts[0], None)), 1)
+    assert [score for _, score in marked.words][-2:] == pytest.approx(encoded[-3:-1].tolist(), rel=1e-3, abs=1e-6)
+    assert len(plain.words) == len(marked.words)
+
+
 def test_explanations_change_nothing_and_need_a_known_label(classifier: Path, make_model_dir: Callable[..., Path]) -> None:
     predictor = bertkit.load(classifier, **FP32)
     before = predictor.predict(TEXTS)

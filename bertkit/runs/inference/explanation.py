@@ -54,9 +54,8 @@ def sum_by_word(
         for words, text, first, end in zip(found, texts, ids.offsets[:-1], ids.offsets[1:], strict=True):
             places = split_words(text)
             word_of = np.searchsorted([start for start, _ in places], starts[first:end], side="right") - 1
-            scores = (
-                np.bincount(word_of, sums[begin + first : begin + end], len(places)) if len(word_of) else np.zeros(len(places))
-            )
+            of_words = word_of >= 0  # marks before the first word belong to none
+            scores = np.bincount(word_of[of_words], sums[begin + first : begin + end][of_words], len(places))
             words += [(text[start:stop], float(score)) for (start, stop), score in zip(places, scores, strict=True)]
     return found
 
