@@ -277,11 +277,7 @@ class Recipe(ABC):
         texts = (row,) if isinstance(row, str) else row
         fits = isinstance(texts, (list, tuple)) and 1 <= len(texts) <= len(self.in_order)
         if not fits or not all(isinstance(text, str) for text in texts):
-            ways = [
-                "a dict of columns",
-                *(["a text"] if self.in_order else []),
-                *(["a pair"] if len(self.in_order) > 1 else []),
-            ]
+            ways = ["a dict of columns", *["a text", "a pair"][: len(self.in_order)]]
             raise ValueError(f"the row is {row!r}; expected {' or '.join(ways)}")
         return {self.column_of(role): text for role, text in zip(self.in_order, texts, strict=False)}
 
@@ -317,12 +313,16 @@ class Recipe(ABC):
         faults = self.refused(rows, labelled=labelled)
         if labelled and faults and len(faults) == len(rows):
             raise DataError(f"no row can be used: {summary_of([*faults.values()])}", where=rows.source)
-        rest = rows.without(faults)
+        rest = self._numbered(rows).without(faults) if faults else rows
         unread = [why for why in faults.values() if why.startswith(_UNREAD)]
         if labelled and len(unread) > len(rows) / 2:
             what = f"{len(unread)} of {len(rows)} rows are empty or cannot be read; are encoding and separator right?"
             rest = replace(rest, remarks=rest.remarks + Remarks(warnings=(f"{rows.source}: {what}",)))
         return rest
+
+    def _numbered(self, rows: Examples) -> Examples:
+        """The rows with what depends on their numbers, before some are left out."""
+        return rows
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
         """With --on-error skip, the rows that cannot be used, and why; else none, as `standardize` raises at the first one."""

@@ -639,6 +639,9 @@ def test_questions_with_the_id_of_another_can_be_left_out(tmp_path: Path) -> Non
     assert ["the id 'x' occurs twice" in each for each in examples.remarks.left_out] == [True, False]
     numbered = jsonl(FULL | {"id": "1"}, FULL, FULL | {"id": ""}, FULL | {"id": "1"})  # the second row's number is taken
     assert load(tmp_path, numbered, on_error="skip").columns["id"] == ["1", "1_", "2"]
+    broken = jsonl(FULL, FULL | {"context": ""}, "{", FULL, FULL | {"id": "0"}).replace('"{"', "{")
+    assert load(tmp_path, broken, on_error="skip").columns["id"] == ["0_", "3", "0"], "numbered as in the file"
+    assert load(tmp_path, broken.replace(', "id": "0"', ""), on_error="skip").columns["id"] == ["0", "3", "4"], "without ids"
     both = jsonl(FULL | {"id": "1"}, FULL, FULL | {"id": "1_"})
     assert load(tmp_path, both).columns["id"] == ["1", "1__", "1_"]
     assert load(tmp_path, content, to_predict=True, on_error="skip").columns["id"] == [*"xyxz"]

@@ -125,6 +125,9 @@ class QuestionAnswering(Recipe):
             found |= {kept[at]: str(error) for at, error in repeated_ids(ids)}
         return dict(sorted(found.items()))
 
+    def _numbered(self, rows: Examples) -> Examples:
+        return replace(rows, columns={**rows.columns, "id": read_ids(rows)})
+
     def usable(self, rows: Examples, *, labelled: bool) -> Examples:
         rest = super().usable(rows, labelled=labelled)
         if labelled and (again := next(repeated_ids(rest), None)):
