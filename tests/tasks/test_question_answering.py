@@ -377,6 +377,9 @@ def test_answers_as_a_person_reads_them() -> None:
     truth = task.truth(rows)
     assert task.format_truth(truth[0], rows, 0) == "two / dot"
     assert [task.error(answer, truth[0]), task.error(answer, truth[1])] == [0, 0.25]
+    for unsure in (Prediction("", 0.0), Prediction("")):  # of an empty context, or a baseline's
+        assert 0 < task.error(unsure, truth[0]) < 1e-6, "wrong, but least so"
+        assert task.error(unsure, truth[1]) == 0
 
 
 # --- scores --------------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bertkit.text.tokenizer import Tokenizer
 
 _NOWHERE: dict[str, Any] = {"text": "", "start": None, "end": None, "probability": 0.0}  # of an empty context
+_UNSURE = 1e-9  # stands for a probability of 0, so that a wrong answer with it still counts as an error
 _MORE_OVERLAP = "lower --doc-stride, or raise --max-length"  # so that windows overlap by an answer
 _AROUND = 200  # characters of the context shown on each side of an answer
 
@@ -299,7 +300,7 @@ class QuestionAnsweringTask(Task):
         return replace(self, null_threshold=best_threshold(ungated[:, 1], has_answer, answered, null_odds).between)
 
     def error(self, prediction: Prediction, truth: Any) -> float:
-        return (1.0 - _compare(prediction.value, truth)[1]) * (prediction.probability or 0.0)
+        return (1.0 - _compare(prediction.value, truth)[1]) * (prediction.probability or _UNSURE)
 
     # --- as people and files see it ---
 
