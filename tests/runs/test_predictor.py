@@ -389,7 +389,17 @@ def test_texts_are_scored_token_by_token(make_model_dir: Callable[..., Path], ar
             logits = output.prediction_logits if architecture == "BertForPreTraining" else output.logits
             total += float(logits[0, place - causal].log_softmax(-1)[ids[place]])
         wanted.append(total)
-    assert bertkit.load(model, **FP32).score(texts).tolist() == pytest.approx(wanted, rel=1e-4)
+    scorer = bertkit.load(model, **FP32)
+    assert scorer.score(texts).tolist() == pytest.approx(wanted, rel=1e-4)
+    assert scorer.score(iter(texts)).tolist() == pytest.approx(wanted, rel=1e-4)
+    assert scorer.score([]).shape == (0,)
+    for one in ("no", {"text": "no"}):
+        with pytest.raises(UsageError, match="one row"):
+            scorer.score(one)
+    for other in (None, 3, ("no", "no"), {"text": "no"}, b"no"):
+        with pytest.raises(DataError) as error:
+            scorer.score(["no", other])
+        assert error.value.where == "rows:1"
 
 
 def test_precision_is_measured_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -30,7 +30,7 @@ from bertkit.readers import Examples
 from bertkit.readers.content import source_name
 from bertkit.readers.formats import LINES, TABLES, read_blocks
 from bertkit.runs.evaluate import Split
-from bertkit.runs.inference.predictor import LONGEST, Predictor, Row
+from bertkit.runs.inference.predictor import LONGEST, Predictor, Row, checked_rows
 from bertkit.runs.run_file import read_run_file, refuse_folder_of_runs, refuse_without_model
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.presentation import Count, Prediction, Presentation
@@ -163,17 +163,21 @@ class LanguageModelPredictor(Predictor):
             for text, own in zip(texts, fills, strict=True)
         ]
 
-    def score(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """The log-probability of each text, in nats: (texts,).
+    def score(self, texts: Iterable[str]) -> NDArray[np.float64]:
+        """The log-probability of each text, in nats: (texts,). Raises DataError with the row for anything but a text.
 
         For a masked model, the sum over tokens, each masked alone (Salazar et al., 2020: the pseudo-log-likelihood); for a
         causal model, the sum over tokens, each given those before it. [SEP] does not count.
         """
         module: LanguageModel = self.model
-        encoded = self._encode(texts)
-        found = np.zeros(len(texts))
-        for first in range(0, len(texts), TEXTS_SCORED):
-            features = self._targets(encoded, range(first, min(first + TEXTS_SCORED, len(texts))), module)
+        given: list[Any] = [*checked_rows(texts)]
+        for row, text in enumerate(given):
+            if not isinstance(text, str):
+                raise DataError(f"the row is {text!r}; expected a string", where=f"rows:{row}")
+        encoded = self._encode(given)
+        found = np.zeros(len(given))
+        for first in range(0, len(given), TEXTS_SCORED):
+            features = self._targets(encoded, range(first, min(first + TEXTS_SCORED, len(given))), module)
             scored = self._run(module, features)[module.term]
             np.add.at(found, features.examples, [float(rows[:, 0].sum()) for rows in scored])
         return found

@@ -234,7 +234,7 @@ class Predictor:
         """Why rows get their label; only for text classification."""
         raise self._headless()
 
-    def score(self, texts: Sequence[str]) -> NDArray[np.float64]:
+    def score(self, texts: Iterable[str]) -> NDArray[np.float64]:
         """How likely texts are; only for language models."""
         raise UsageError(
             "score is how likely a language model finds a text", hint="for the scores of a task: bertkit eval MODEL"
