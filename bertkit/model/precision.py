@@ -168,8 +168,10 @@ def multiplying_in(precision: str) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = before[1]
 
 
-def multiply_in(module: torch.nn.Module, precision: str) -> None:
-    """Apply `multiplying_in` to the forward pass of this module only."""
+def multiply_in(module: torch.nn.Module, precision: str, device: torch.device) -> None:
+    """On a GPU, apply `multiplying_in` to the forward pass of this module only; not to that of a part which is called by itself."""
+    if device.type != "cuda":
+        return
     begun: list[ExitStack] = []
 
     def begin(*_: Any) -> None:

@@ -148,8 +148,9 @@ def test_tf32_is_of_one_model_alone() -> None:
                 raise ValueError
 
     exact, fast, before = Module(), Module(), products()
-    multiply_in(exact, "fp32")
-    multiply_in(fast, "tf32")
+    for name, each in (("fp32", exact), ("tf32", fast)):
+        multiply_in(each, name, torch.device("cuda"))
+        multiply_in(each, "tf32", torch.device("cpu"))  # which changes nothing
     for each in (exact, fast, exact):
         each(False)
     with pytest.raises(ValueError):

@@ -18,9 +18,12 @@ from trained import train
 import bertkit
 from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.model import int8
+from bertkit.model.devices import OneProcess
+from bertkit.model.precision import Precision
+from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
 from bertkit.runs.inference import predictor as module
-from bertkit.runs.inference.language_model import Filled, filled_text
+from bertkit.runs.inference.language_model import Filled, LanguageModelPredictor, filled_text
 from bertkit.tasks.presentation import Prediction
 
 pytestmark = pytest.mark.e2e
@@ -431,6 +434,30 @@ def test_int8_is_near_float32_and_the_same_for_one_row_or_many(
     assert pickle.loads(pickle.dumps(predictor)).precision.name == "int8"
     with pytest.raises(UsageError):
         predictor.explain(TEXTS)
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("fp32", "highest"), ("tf32", "high")])
+def test_every_use_multiplies_in_the_precision_of_the_model(
+    name: str, wanted: str, make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU; vectors and filled masks too, which run no head's own forward pass. The process has the other setting."""
+    seen: list[str] = []
+    real = module.multiply_in
+    monkeypatch.setattr(module, "multiply_in", lambda head, precision, _: real(head, precision, torch.device("cuda")))
+    model = LanguageModelPredictor(open_pretrained(str(make_model_dir("BertForMaskedLM"))), OneProcess.on("cpu"), "fp32")
+    model.precision = Precision(name)
+    model.model.bert.encoder.layer[0].register_forward_pre_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
+    other = {"highest": "high", "high": "highest"}[wanted]
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(other)
+    try:
+        for use in (model.predict, model.score, model.embed, lambda texts: model.embed(texts, -1)):
+            seen.clear()
+            use(["the [MASK]"])
+            assert {*seen} == {wanted}
+        assert torch.get_float32_matmul_precision() == other
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_int8_is_not_for_training(classifier: Path, run: Path, tmp_path: Path) -> None:

@@ -148,6 +148,7 @@ class LanguageModelPredictor(Predictor):
         vocab = self.pretrained.tokenizer.vocab
         names = {vocab[token]: token for token in (vocab if among is None else among)}
         likeliest = Likeliest(self.model, self.top_k, torch.tensor(sorted(names), device=self.processes.device))
+        self._multiply(likeliest)
         found = self._run(likeliest, split.features, bar)
         fills: list[list[list[dict[str, Any]]]] = [[] for _ in texts]
         for text, probabilities, tokens in zip(

@@ -85,13 +85,18 @@ class Predictor:
             what = f"the model has no trained head; missing: {listed(fresh)}"
             raise ModelError(what, where=str(pretrained.folder), hint=FINETUNE)
         module = module.to(self.processes.device, self.precision.dtype).eval()
-        if self.processes.device.type == "cuda":
-            multiply_in(module, self.precision.name)
+        self._multiply(module)
         if self.precision.name == "int8":
             quantize(module, self.precision.attention)
         else:
             pack_weights(module)
         return module
+
+    def _multiply(self, module: nn.Module) -> None:
+        """Multiply in this predictor's precision in the module's own forward pass: that of the model covers no other head over
+        its encoder.
+        """
+        multiply_in(module, self.precision.name, self.processes.device)
 
     @property
     def folders(self) -> list[Path]:
@@ -258,6 +263,7 @@ class Predictor:
         module = Vectors(
             self.pretrained.config, pooling="cls" if pooling == "cls" else "mean", layer=layer, bert=self.model.bert
         ).eval()
+        self._multiply(module)
         found: list[NDArray[np.float32]] = []
         first = 0
         for window in batched(checked_rows(rows)):
