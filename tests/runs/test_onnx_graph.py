@@ -8,6 +8,7 @@ import numpy as np
 import onnx as library
 import pytest
 import torch
+from onnx.numpy_helper import to_array
 from test_padded import HEADS, config, inputs
 
 from bertkit.errors import ModelError
@@ -82,6 +83,8 @@ def test_weights_and_embeddings_are_of_8_bits_by_channel(tmp_path: Path) -> None
     sizes = {kind: {tuple(each.dims) for each in tensors.values() if each.data_type == kind} for kind in (INT8, UINT8)}
     assert sizes[INT8] >= {(16, 16), (16, 32), (32, 16)}
     assert (97, 16) in sizes[UINT8]
+    weights = np.concatenate([to_array(each).ravel() for each in tensors.values() if each.data_type == INT8 and each.dims])
+    assert (np.abs(weights.astype(np.int64)).max(), len({*weights.tolist()}) > 100) == (64, True), "7 bits, all of them used"
     assert any(tuple(each.dims) == (32,) for name, each in tensors.items() if name.endswith("_scale")), "one scale a channel"
     batch, _ = pack(*inputs(3, 9))
     found, expected = (each.raw(batch)["logits"] for each in (Graph(tmp_path / "small.onnx", head), graph))

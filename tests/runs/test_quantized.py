@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn.metrics
+import torch
 from seqeval.metrics import f1_score
-from test_export import ABC, COLUMNS, TEXTS, Case, tagged, texts, trained
+from test_export import ABC, COLUMNS, TEXTS, Case, jsonl, tagged, texts, trained
 from torch import Tensor, nn
 
 from bertkit.model.batch import Batch, Outputs
 from bertkit.runs.export.folder import _open
-from bertkit.runs.export.quantized import Verdict, compare_tasks
+from bertkit.runs.export.quantized import Verdict, compare_language_models, compare_tasks
+from bertkit.runs.inference.language_model import LanguageModelPredictor
 from bertkit.runs.inference.task_predictor import TaskPredictor
 
 pytestmark = pytest.mark.e2e
@@ -108,3 +110,54 @@ def test_numbers_may_differ_by_a_tenth_of_a_deviation(tmp_path: Path, make_model
     scores = [sklearn.metrics.mean_squared_error(truth, each) for each in (exact, exact + shifts)]
     assert is_of(found, "mean_squared_error", *scores)
     assert not found.greater_is_better
+
+
+class Guesser(nn.Module):
+    """In the place of a language model: it says the same token everywhere, but another one in some features."""
+
+    def __init__(self, token: int, mask: int, others: Mapping[int, int]) -> None:
+        super().__init__()
+        self.token, self.mask, self.others = token, mask, others
+
+    def raw(self, batch: Batch) -> dict[str, Tensor]:
+        return {}
+
+    def likeliest(self, batch: Batch, k: int, ids: Tensor) -> tuple[Tensor, Tensor]:
+        assert k == 1
+        assert batch.rows is not None
+        assert {*batch.input_ids[batch.rows].tolist()} == {self.mask}, "it sees no answer"
+        features = np.repeat(batch.features.numpy(), batch.row_counts)
+        tokens = torch.tensor([[self.others.get(feature, self.token)] for feature in features.tolist()])
+        return torch.ones(tokens.shape), tokens
+
+
+def test_masked_tokens_are_decisions_scored_by_the_tokens_they_were(make_model_dir: Callable[..., Path]) -> None:
+    predictor = LanguageModelPredictor.open(str(make_model_dir("BertForMaskedLM")), "cpu", "fp32")
+    vocab, mask = predictor.pretrained.tokenizer.vocab, predictor.pretrained.tokenizer.mask_token_id
+    right, wrong = vocab["movie"], vocab["book"]
+    predictor.__dict__["_modules"] = [Guesser(right, mask, {0: wrong})]
+    graphs: Any = [Guesser(right, mask, others) for others in ({}, {1: wrong, 5: wrong})]
+    texts = [" ".join(["movie"] * (14 if number == 5 else 7)) for number in range(10)]  # one word in seven is masked
+    found = compare_language_models(predictor, graphs, [*texts, ""])
+    assert (found.texts, found.decisions, found.agreement) == (10, 11, pytest.approx(1 - 4 / 11)), "a blank text has none"
+    assert found.score == ("masked_accuracy", pytest.approx(10 / 11), pytest.approx(8 / 11))
+    assert found.interval is not None
+    assert found.interval[0] < -2 / 11 < found.interval[1]
+
+
+@pytest.mark.parametrize("most", [4, 6])
+@pytest.mark.parametrize("architecture", ["BertForMaskedLM", None])
+def test_of_many_texts_some_are_compared_from_all_over_the_file(
+    architecture: str | None, most: int, tmp_path: Path, make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts of a file in place of a run's own, whose dev rows are compared nevertheless."""
+    monkeypatch.setattr("bertkit.runs.export.folder.TEXTS_COMPARED", most)
+    case = Case("text-classification", texts(ABC), (), COLUMNS)
+    model = trained(case, tmp_path, make_model_dir) if architecture is None else make_model_dir(architecture)
+    file = jsonl(tmp_path / "texts.jsonl", [{"text": f"text {row}"} for row in range(6)])
+    _, rows = _open(str(model), int8=True, texts=str(file))
+    assert rows is not None
+    assert [*rows.texts.columns["text"]] == [f"text {row}" for row in ((0, 1, 3, 4) if most == 4 else range(6))]
+    assert (rows.dev is None) == (architecture is not None)
+    if rows.dev is not None:
+        assert [*rows.dev.columns["text"]] == TEXTS
