@@ -46,7 +46,9 @@ def serve(runs: Sequence[str], settings: ServeConfig, overrides: Mapping[str, An
     for run in runs:
         if (name := os.path.basename(os.path.abspath(run))) in named:
             what = f"two runs are named {name!r}: {named[name]} and {run}"
-            raise UsageError(what, hint="give one another name, for example with ln -s")
+            is_here = any(map(os.path.isdir, (named[name], run)))
+            hint = "with ln -s" if is_here else "with hf download ID --local-dir FOLDER"
+            raise UsageError(what, hint=f"give one another name, for example {hint}")
         named[name] = run
     settings = replace(settings, token=settings.token or os.environ.get("BERTKIT_TOKEN"))
     is_open = not settings.token and not is_local(settings.host)

@@ -103,7 +103,12 @@ def test_sigterm_ends_it_too_and_nothing_of_texts_was_printed(folder: Path) -> N
     [
         ("nowhere", 5, "nowhere"),
         ("RUN nowhere", 5, "nowhere"),
-        ("RUN other/RUN", 2, "two runs are named 'run'"),
+        (
+            "RUN other/RUN",
+            2,
+            "two runs are named 'run': run and other/run\nhint: give one another name, for example with ln -s",
+        ),
+        ("one/model two/model", 2, "give one another name, for example with hf download ID --local-dir FOLDER"),
         ("RUN --host 0.0.0.0", 2, "--host 0.0.0.0 lets other machines in"),
         (
             "RUN --host 192.0.2.1 --port 9000 --token x",
@@ -138,7 +143,7 @@ def test_what_is_wrong_is_said_before_it_starts(
     assert (ran.code, ran.out) == (code, "")
     errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
-    assert said in errors[0]
+    assert said in ran.err
     assert "Unknown error" not in errors[0]
 
 

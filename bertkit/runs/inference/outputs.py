@@ -102,8 +102,8 @@ class Output:
 
 
 class OutputState(NamedTuple):
-    """The content of OUT.progress.json, on OUT.partial. settings: what the predictions depend on. how: how they are computed.
-    size: of OUT.partial, in bytes. sha256: of the rows in these windows. sources: for a folder, the source of each output.
+    """How far OUT.partial is written. settings: what the predictions depend on. how: how they are computed. size: of
+    OUT.partial, in bytes. sha256: of the rows in these windows. sources: for a folder, the source of each output.
     """
 
     settings: Mapping[str, Any]

@@ -97,7 +97,9 @@ class PredictionFolder(Destination):
                 continue
             was, now = before.sources.get(path.name), described[path.name]
             if was is None or now is None:
-                raise UsageError(f"{path} already exists, but is not known to be from {source}", hint=START_OVER)
+                raise UsageError(
+                    f"{path} already exists, and there is no record that it was made from {source}", hint=START_OVER
+                )
             if was != now:
                 is_same = was[0] in (source, str(Path(source).resolve()))
                 what = f"{path} already exists, from {f'an earlier {source}' if is_same else was[0]}"
@@ -105,8 +107,8 @@ class PredictionFolder(Destination):
 
     @contextmanager
     def claimed(self, state: OutputState, sources: Sequence[str]) -> Iterator[None]:
-        """Make the folder, and at the end of the block write into it what its content is begun with. Until then other commands
-        wait, so the output that is opened in the block is theirs or this command's, never both's.
+        """Make the folder, and at the end of the block record the settings and sources in it. Until then other commands wait,
+        so the output that is opened in the block is theirs or this command's, never both's.
 
         Entered when the first rows are read: a command that fails before then leaves nothing that would bind a later one.
         sources: those of this process that it is about to predict. Raises the errors of `refuse_other_content` for these if
@@ -174,8 +176,8 @@ def _last_old(folder: Path) -> int:
 
 
 def _rank(name: str) -> int:
-    """The order in which to move an output aside: after a kill, no _SUCCESS is left over other files, and no file over none of
-    the settings that it was begun with. Moved back in the opposite order.
+    """The order in which to move an output aside: _SUCCESS first and _settings.json last, so that a kill never leaves _SUCCESS
+    beside missing files, or an output without its settings. Moved back in the opposite order.
     """
     return {SUCCESS: 0, SETTINGS: 2}.get(name, 1)
 

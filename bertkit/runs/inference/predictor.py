@@ -241,9 +241,8 @@ class Predictor:
 
     def score(self, texts: Iterable[str]) -> NDArray[np.float64]:
         """How likely texts are; only for language models."""
-        raise UsageError(
-            "score is how likely a language model finds a text", hint="for the scores of a task: bertkit eval MODEL"
-        )
+        what = "this model has no score(): only language models do"
+        raise UsageError(what, hint="for the scores of a task: bertkit eval MODEL")
 
     # --- vectors ---
 
@@ -298,7 +297,7 @@ class Predictor:
 
     def _texts_of(self, row: Mapping[str, Any], number: int) -> Sequence[str]:
         """The texts of a row of columns."""
-        raise DataError("the row has columns, but a model without a task does not know them", where=f"rows:{number}")
+        raise DataError("cannot tell which column is the text; pass strings", where=f"rows:{number}")
 
 
 def _form(row: Row) -> str:
