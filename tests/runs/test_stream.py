@@ -520,11 +520,11 @@ def test_what_would_not_go_on_as_it_began_is_refused(changed: str, interrupted, 
 
 def test_it_goes_on_with_the_recorded_precision_threads_and_batches(interrupted, tmp_path: Path, monkeypatch) -> None:
     place = tmp_path / "out.jsonl.progress.json"
-    state = json.loads(place.read_text())
-    assert state["how"]["precision"] in ("fp32", "bf16")
-    other = {"fp32": "bf16", "bf16": "fp32"}[state["how"]["precision"]]
-    state["how"] |= {"precision": other, "threads": 2, "micro_batch_tokens": 77}
-    place.write_text(json.dumps(state))
+    state = OutputState.read(place)
+    assert state is not None
+    other = {"fp32": "bf16", "bf16": "fp32"}[state.how["precision"]]
+    how = {**state.how, "precision": other, "threads": 2, "micro_batch_tokens": 77}
+    place.write_text(json.dumps(state._replace(how=how).content()))
     used: list[tuple] = []
     real = TaskPredictor.decode
 
@@ -674,25 +674,18 @@ def test_a_folder_is_whole_once_the_files_of_all_commands_are(model: Path, run_b
     assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "_settings.json", "a.jsonl", "b.jsonl"]
 
 
+def checked(**values: Any) -> str:
+    return json.dumps(values | {"checksum": outputs._checksum(values)})
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"settings": {}, "how": {"threads": 0}}', "threads is 0"),
-        ('{"settings": {}, "how": [1]}', "how is [1]"),
-        ('{"settings": {}, "how": {}, "faults": 3}', "faults is 3"),
-        ('{"settings": {}, "how": {}, "faults": [[], 0]}', "faults is [[], 0]"),
-        ('{"settings": {}, "how": {}, "counts": [1]}', "counts is [1]"),
-        ('{"settings": {}, "how": {}, "counts": [[]]}', "counts is [[]]"),
-        ('{"settings": {}, "how": {}, "faults": [1, [2]]}', "faults is [1, [2]]"),
-        ('{"settings": {}, "how": {}, "faults": [0, "abc"]}', "faults is [0, 'abc']"),
-        ('{"settings": {}, "how": {}, "counts": [[1, "x", "", "a"]]}', "counts is [[1, 'x', '', 'a']]"),
-        ('{"settings": {}, "how": {}, "size": -1}', "size is -1"),
-        ('{"settings": {}, "how": {}, "rows": true}', "rows is True"),
-        ('{"settings": {}, "how": {}, "sources": {"a.jsonl": 3}}', "sources"),
-        ("[" * 100_000, "recursion"),
-        ('{"settings": {}, "how": {}, "more": 1}', "more"),
-        ("[]", "JSON object"),
-        ("{", "Expecting"),
+        (checked(settings={}, how={}), "were made with different settings"),
+        (checked(settings={}, how={"threads": 1}).replace("1", "0", 1), "damaged"),
+        (checked(settings={}, how={}, more=1), "another version"),
+        ('{"settings": {}, "how": {}}', "another version"),
+        *((content, "damaged") for content in ("[" * 100_000, "[]", "3", "{}", "{", "")),
     ],
 )
 def test_damaged_progress_is_refused(content: str, said: str, model: Path, run_bertkit, tmp_path: Path) -> None:
@@ -701,6 +694,7 @@ def test_damaged_progress_is_refused(content: str, said: str, model: Path, run_b
     (tmp_path / "out.jsonl.progress.json").write_text(content, encoding="utf-8")
     ran = run_bertkit("predict", model, "new.csv", "--output", "out.jsonl", *FP32)
     assert (ran.code, said in ran.err, "--overwrite" in ran.err) == (2, True, True), ran.err
+    assert run_bertkit("predict", model, "new.csv", "--output", "out.jsonl", "--overwrite", *FP32).code == 0
 
 
 def test_a_command_that_another_has_overtaken_changes_nothing(tmp_path: Path) -> None:
@@ -773,9 +767,10 @@ def test_the_output_of_another_file_that_a_command_finished_meanwhile_is_not_tak
     def finish(self: outputs.OutputFile, writer: Any) -> None:
         """The first output is finished; meanwhile a command has predicted another b.csv."""
         real(self, writer)
-        recorded = json.loads((out / "_settings.json").read_text(encoding="utf-8"))
-        recorded["sources"]["b.jsonl"] = ["/elsewhere/b.csv", 1, 1]
-        (out / "_settings.json").write_text(json.dumps(recorded), encoding="utf-8")
+        recorded = OutputState.read(out / "_settings.json")
+        assert recorded is not None
+        sources = {**recorded.sources, "b.jsonl": ["/elsewhere/b.csv", 1, 1]}
+        (out / "_settings.json").write_text(json.dumps(recorded._replace(sources=sources).content()), encoding="utf-8")
         (out / "b.jsonl").write_text("", encoding="utf-8")
 
     monkeypatch.setattr(outputs.OutputFile, "finish", finish)

@@ -118,17 +118,22 @@ class OutputState(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> OutputState | None:
-        """The content of a file; None if it does not exist. Raises UsageError for a file of another kind."""
+        """What a file of `content` holds; None if it does not exist. Raises UsageError for a file with any other content."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            _refuse_other_types(values)
-            return cls(**values)
+            if values.pop("checksum") == _checksum(values):
+                return cls(**values)
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError, RecursionError) as error:
-            raise UsageError(
-                f"cannot read the progress of the predictions: {error}", where=str(path), hint=START_OVER
-            ) from None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            pass
+        what = "the progress of the predictions is damaged, or was written by another version of bertkit"
+        raise UsageError(what, where=str(path), hint="start over with --overwrite")
+
+    def content(self) -> dict[str, Any]:
+        """The values and their checksum, for a file."""
+        values = as_json(self._asdict())
+        return {**values, "checksum": _checksum(values)}
 
     def refuse_other(self, settings: Mapping[str, Any], how: Mapping[str, Any], named: str, where: str) -> None:
         """Raise UsageError if a command's settings differ from those that this one began with. named: its output, in words."""
@@ -146,37 +151,8 @@ class OutputState(NamedTuple):
             raise UsageError(what, where=where, hint=START_OVER)
 
 
-_FORMS: dict[str, Any] = {  # a type; [form]: a list of such; (form, ...): a list of exactly these
-    **dict.fromkeys(("settings", "how", "sources"), dict),
-    **dict.fromkeys(("windows", "rows", "size"), int),
-    "faults": (int, [str]),
-    "counts": [(int, str, str, int)],
-    "sha256": str,
-}
-
-
-def _refuse_other_types(values: Any) -> None:
-    """Raise ValueError unless these are JSON values of an OutputState."""
-    if not isinstance(values, dict):
-        raise ValueError("it is not a JSON object")
-    for name, value in values.items():
-        if not _has_form(value, _FORMS.get(name, object)):
-            raise ValueError(f"{name} is {value!r:.60}")
-    threads = values.get("how", {}).get("threads", 1)
-    if not _has_form(threads, int) or not threads:
-        raise ValueError(f"threads is {threads!r:.60}")
-    if not all(source is None or (isinstance(source, list) and source) for source in values.get("sources", {}).values()):
-        raise ValueError("its sources are not files")
-
-
-def _has_form(value: Any, form: Any) -> bool:
-    if form is int:
-        return type(value) is int and value >= 0
-    if isinstance(form, type):
-        return isinstance(value, form)
-    if not isinstance(value, list) or (isinstance(form, tuple) and len(value) != len(form)):
-        return False
-    return all(map(_has_form, value, form if isinstance(form, tuple) else form * len(value)))
+def _checksum(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode("utf-8")).hexdigest()
 
 
 class OutputFile(Output):
@@ -258,7 +234,7 @@ class OutputFile(Output):
             told = [list(count) for count in self.counts]
             done: dict[str, Any] = {"windows": self.windows, "rows": self.rows, "size": size}
             state = self.state._replace(**done, sha256=self._sha256, counts=told, faults=[self.faults.count, self.faults.shown])
-            write_json(self.progress, state._asdict())
+            write_json(self.progress, state.content())
 
     def _stored(self, data: bytes) -> bytes:
         return gzip.compress(data, mtime=0) if self.form.compressed else data

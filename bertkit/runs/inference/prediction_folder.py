@@ -134,7 +134,7 @@ class PredictionFolder(Destination):
             begun = before._replace(sources={**self._described, **before.sources, **own})
             if begun != before:
                 # Some network file systems lack locks: then at least no process takes another's temporary file.
-                write_files(self.folder, {SETTINGS: json_text(begun._asdict())}, locked=False)
+                write_files(self.folder, {SETTINGS: json_text(begun.content())}, locked=False)
 
     @cached_property
     def _described(self) -> dict[str, Any]:
