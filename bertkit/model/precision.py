@@ -169,7 +169,7 @@ def multiplying_in(precision: str) -> Iterator[None]:
 
 
 def multiply_in(module: torch.nn.Module, precision: str, device: torch.device) -> None:
-    """On a GPU, apply `multiplying_in` to the forward pass of this module only; not to that of a part which is called by itself."""
+    """On a GPU, apply `multiplying_in` to the forward pass of this module only, not to that of a part called by itself."""
     if device.type != "cuda":
         return
     begun: list[ExitStack] = []

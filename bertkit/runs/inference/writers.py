@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import codecs
 import csv
-import io
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from bertkit.errors import DataError
@@ -67,7 +67,11 @@ class Csv(Writer):
         return self._lines([[_cell(row.get(name)) for name in self.columns] for row in rows])
 
     def _lines(self, lines: Sequence[Sequence[Any]]) -> bytes:
-        return "".join(_line(map(self._escaped, line)) for line in lines).encode("utf-8", "surrogatepass")
+        rows: list[str] = []
+        lines_of = SimpleNamespace(write=lambda row: rows.append(row.removesuffix("\r\n") + "\n"))
+        # with this terminator, it quotes cells that have either of its characters
+        csv.writer(lines_of, lineterminator="\r\n").writerows(map(self._escaped, line) for line in lines)
+        return "".join(rows).encode("utf-8", "surrogatepass")
 
     def _escaped(self, value: Any) -> Any:
         return f"'{value}" if self.safe and isinstance(value, str) and value.startswith(_FORMULA) else value
@@ -110,12 +114,6 @@ class Parquet(Writer):
                 arrays = {name: _array(table[name].to_pylist(), fields[name].type) for name in fields}
                 writer.write_table(pyarrow.table(arrays))
         return path
-
-
-def _line(cells: Iterable[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)  # it quotes cells with either character
-    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cell(value: Any) -> Any:
