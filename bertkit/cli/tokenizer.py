@@ -9,7 +9,6 @@ import typer
 from bertkit.cli.local import LocalCommand
 from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError, OutputDir, Overwrite, TextColumn
 from bertkit.readers.content import MAX_FILE_SIZE
-from bertkit.readers.remote import path_of
 
 tokenizer = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -52,23 +51,12 @@ def train(
 
     [bold]bertkit tokenizer train 'news/*.jsonl.gz' --text-column body --cased --output-dir tokenizers/news[/]
     """
-    from bertkit import progress
-    from bertkit.corpus.texts import TextOptions, TextSources, report_left_out
-    from bertkit.files.output_folder import OutputFolder
-    from bertkit.text.tokenizer import TOKENIZER
-    from bertkit.text.tokenizer_training import train_tokenizer
+    from bertkit.corpus.texts import TextOptions, TextSources
+    from bertkit.runs.tokenizers import make_tokenizer
 
     options = TextOptions(include or (), encoding, on_error, max_file_size)
     texts = TextSources(text, options, text_column=text_column)
-    reads = [path_of(source.name) for source in texts.sources]
-    output = OutputFolder.prepare(output_dir, TOKENIZER, overwrite=overwrite, reads=reads)
-    trained = train_tokenizer(texts, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency)
-    with output.open():
-        trained.save(output_dir)
-    report_left_out(texts.faults)
-    if trained.vocab_size < vocab_size:
-        progress.warn(f"the text yields only {trained.vocab_size} tokens, not {vocab_size}")
-    progress.note(f"wrote {output_dir}: {trained.vocab_size} tokens, {'cased' if cased else 'uncased'}")
+    make_tokenizer(texts, output_dir, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency, overwrite=overwrite)
 
 
 @tokenizer.command(cls=LocalCommand)
@@ -95,29 +83,9 @@ def extend(
 
     [bold]bertkit pretrain corpora/mine --model models/extended --max-steps 10000 --output-dir runs/mine[/]
     """
-    from bertkit import progress
-    from bertkit.corpus.texts import TextOptions, TextSources, report_left_out
-    from bertkit.errors import listed, plural
-    from bertkit.files.output_folder import OutputFolder
-    from bertkit.model.extension import EXTENDED, save_extended
-    from bertkit.report import Report, Table, show
-    from bertkit.runs.target import open_model_or_run
-    from bertkit.text.tokenizer_extension import compared, count_words, extended, words_to_add
+    from bertkit.corpus.texts import TextOptions, TextSources
+    from bertkit.runs.tokenizers import extend_model
 
     options = TextOptions(include or (), encoding, on_error, max_file_size)
     texts = TextSources(text, options, text_column=text_column)
-    pretrained = open_model_or_run(model)
-    reads = [pretrained.folder, *(path_of(source.name) for source in texts.sources)]
-    output = OutputFolder.prepare(output_dir, EXTENDED, overwrite=overwrite, reads=reads)
-    counts = count_words(texts, pretrained.tokenizer)
-    report_left_out(texts.faults)
-    words = words_to_add(counts, pretrained.tokenizer, most=add, min_frequency=min_frequency)
-    tokenizer = extended(pretrained.tokenizer, words)
-    save_extended(pretrained, tokenizer, output)
-    rows = compared([pretrained.tokenizer, tokenizer], counts)
-    show(Report([Table(str(output_dir), ["on this text", "before", "after"], rows)]))
-    progress.note(f"added {plural(len(words), 'word')}: {listed(words, 8)}")
-    if len(words) < add:
-        least = f"at least {plural(min_frequency, 'time')} (--min-frequency)"
-        progress.note(f"fewer than --add {add}: no other word that the tokenizer splits occurs {least}")
-    progress.note(f"next: bertkit corpus build TEXT... --tokenizer {output_dir} --output-dir ...")
+    extend_model(model, texts, output_dir, most=add, min_frequency=min_frequency, overwrite=overwrite)
