@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bertkit.cli.options import AsJson, Ensemble, RecipeOfModel, RunOrModel, print_json, recipe_options, with_options
-from bertkit.errors import UsageError
 
 
 @with_options(recipe_options("eval"))
@@ -49,31 +49,17 @@ def evaluate(
 
     [bold]bertkit eval ./some-mnli-model --recipe mnli --data glue/MNLI[/]
     """
-    from bertkit import progress
-    from bertkit.report import Report, Table, show
-    from bertkit.runs.inference.held_out_corpora import evaluate_corpora
-    from bertkit.runs.inference.language_model import is_language_model, refuse_task_options
-    from bertkit.runs.inference.scores import evaluate_target, refuse_unfit_folder, report_scores, write_predictions
-    from bertkit.runs.series import runs_to_use
-    from bertkit.runs.target import open_target
+    from bertkit.runs.inference.scores import evaluate
 
-    if output_dir is not None:
-        refuse_unfit_folder(output_dir)
-    run, *others = runs_to_use(target, ensemble=ensemble)
-    if recipe is None and is_language_model(run):
-        flags = {"split": split, "output_dir": output_dir, "intervals": intervals, "errors": errors}
-        refuse_task_options(overrides | {name: value for name, value in flags.items() if value})
-        scores = evaluate_corpora(run, corpus or [], overrides)
-        print_json(scores, wanted=as_json)
-        show(Report([Table(target, ["score", "value"], [[*score] for score in scores.items()])]))
-        return
-    if corpus:
-        raise UsageError("--corpus is for pre-trained models; a recipe has its own data")
-    opened = open_target(run, recipe, overrides, others=others)
-    found = evaluate_target(opened, tuple(split) if split else None)
-    progress.note(f"computed in {found.predictor.precision.name}")
-    report = report_scores(target, found, intervals=intervals, errors=errors)
-    show(report)
-    print_json(report.json, wanted=as_json)
-    if output_dir is not None and not progress.console.quiet:
-        write_predictions(opened.task, found, output_dir)
+    evaluate(
+        target,
+        recipe,
+        overrides,
+        splits=split or (),
+        corpora=corpus or (),
+        output_dir=output_dir,
+        ensemble=ensemble,
+        intervals=intervals,
+        errors=errors,
+        scored=partial(print_json, wanted=as_json),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +24,13 @@ from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.readers.content import extension, plain_name
 from bertkit.readers.formats import TAGGED, TEXTS, endings_of
-from bertkit.report import Finding, Piece, Report, Table
+from bertkit.report import Finding, Piece, Report, Table, show
 from bertkit.runs.evaluate import Scored, Split, encode_split, hash_of_rows
+from bertkit.runs.inference.held_out_corpora import evaluate_corpora
+from bertkit.runs.inference.language_model import is_language_model, refuse_task_options
 from bertkit.runs.inference.task_predictor import TaskPredictor
-from bertkit.runs.target import Opened
+from bertkit.runs.series import runs_to_use
+from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.saved import refuse_code
@@ -77,6 +80,48 @@ class Evaluated(NamedTuple):
         """The predictions for a split."""
         scored = self.scored
         return Predicted(scored.task, scored.predictions[split], scored.truth[split], self.splits[split].examples)
+
+
+def evaluate(
+    name: str,
+    recipe: str | None,
+    overrides: Mapping[str, Any],
+    *,
+    splits: Sequence[str] = (),
+    corpora: Sequence[str] = (),
+    output_dir: Path | None = None,
+    ensemble: bool = False,
+    intervals: bool = False,
+    errors: int = 0,
+    scored: Callable[[dict[str, Any]], object] = lambda scores: None,
+) -> dict[str, Any]:
+    """Show and return a model's scores on splits, or those of a pre-trained model on the held-out part of corpora.
+
+    splits, corpora: by default those of the recipe, or of the run. output_dir: a folder to write the predictions into, if any.
+    ensemble: average the runs of a series. intervals, errors: as in `report_scores`. scored: called with the scores before the
+    predictions are written. Raises UserError.
+    """
+    if output_dir is not None:
+        refuse_unfit_folder(output_dir)
+    run, *others = runs_to_use(name, ensemble=ensemble)
+    if recipe is None and is_language_model(run):
+        options = {"split": splits, "output_dir": output_dir, "intervals": intervals, "errors": errors}
+        refuse_task_options({**overrides, **{option: value for option, value in options.items() if value}})
+        scores = evaluate_corpora(run, corpora, overrides)
+        show(Report([Table(name, ["score", "value"], [[*score] for score in scores.items()])]))
+        scored(scores)
+        return scores
+    if corpora:
+        raise UsageError("--corpus is for pre-trained models; a recipe has its own data")
+    opened = open_target(run, recipe, overrides, others=others)
+    found = evaluate_target(opened, tuple(splits) or None)
+    progress.note(f"computed in {found.predictor.precision.name}")
+    report = report_scores(name, found, intervals=intervals, errors=errors)
+    show(report)
+    scored(report.json)
+    if output_dir is not None and not progress.console.quiet:
+        write_predictions(opened.task, found, output_dir)
+    return report.json
 
 
 def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None, *, checked: bool = False) -> Evaluated:
