@@ -32,7 +32,7 @@ from typer.testing import CliRunner
 from bertkit.cli.commands import app
 from bertkit.config import PRETRAINING_PRESETS
 from bertkit.files import write_json
-from bertkit.runs.pretraining import rehearsal
+from bertkit.runs.pretraining import steps as planning
 from scripts import markdown
 from scripts.provenance import ROOT, provenance, write_result
 from scripts.results import pretraining
@@ -129,7 +129,7 @@ def _said(number: int, stage: str, values: Mapping[str, Any]) -> None:
 
 def plan(stage: str, minutes: float) -> Planned:
     """How `--hours` would train a row, by the time that PLANNED_BY steps take now."""
-    rehearsal.REHEARSED = PLANNED_BY
+    planning.REHEARSED = PLANNED_BY
     words = [str(ROOT / CORPUS) if word == CORPUS else word for word in words_of(stage)]
     line = [*words, "--hours", f"{minutes / 60:.4g}", "--dry-run"]
     said = CliRunner().invoke(app(), line, catch_exceptions=False).stderr

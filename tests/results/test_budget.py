@@ -111,7 +111,7 @@ def test_steps_are_planned_as_hours_plans_them(
 ) -> None:
     """By a clock that ticks with each step, 2 percent of 15 minutes would be 18 steps."""
     monkeypatch.setattr(budget, "ROOT", tmp_path)
-    monkeypatch.setattr(budget.rehearsal, "REHEARSED", 50)  # the script changes it in its process
+    monkeypatch.setattr(budget.planning, "REHEARSED", 50)  # the script changes it in its process
     rehearsed: list[int] = []
 
     def train(*given: Any, total_steps: int, evaluate: Any, **more: Any) -> None:
@@ -120,14 +120,16 @@ def test_steps_are_planned_as_hours_plans_them(
             evaluate(None)
 
     seconds = itertools.count()
-    monkeypatch.setattr(budget.rehearsal, "train", train)
+    monkeypatch.setattr(budget.planning, "train", train)
     monkeypatch.setattr("bertkit.runs.pretraining.training.measure", lambda *given, **more: {})
-    monkeypatch.setattr(budget.rehearsal, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    clock = SimpleNamespace(perf_counter=lambda: next(seconds))
+    for module in ("pretrain", "steps"):
+        monkeypatch.setattr(f"bertkit.runs.pretraining.{module}.time", clock)
     (tmp_path / "a.txt").write_text("\n\n".join(f"the man {'a ' * n}." for n in range(1, 60)), "utf-8")
     build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / budget.CORPUS, CorpusConfig(held_out=0))
     planned = budget.plan("no next sentences", 15)
     assert planned["precision"] in ("fp32", "bf16")
-    assert 840 < planned["steps"] < 900, "less what the beginning took by the real clock"
+    assert planned["steps"] == 900 - (5 + budget.PLANNED_BY + 1), "less what the beginning took by the clock"
     assert rehearsed == [5, budget.PLANNED_BY]
 
 

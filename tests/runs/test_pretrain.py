@@ -44,7 +44,7 @@ from bertkit.model.language_model import BertForPreTraining
 from bertkit.runs.inference.held_out_corpora import evaluate_corpora
 from bertkit.runs.inference.language_model import open_to_fill
 from bertkit.runs.inference.window import predict_window
-from bertkit.runs.pretraining import course, held_out, rehearsal, steps
+from bertkit.runs.pretraining import course, held_out, steps
 from bertkit.runs.pretraining import pretrain as pretraining
 from bertkit.runs.pretraining.sequences import micro_batches
 from bertkit.runs.pretraining.weights import fresh_architecture
@@ -526,7 +526,7 @@ def test_an_average_of_no_step_is_refused() -> None:
 
 def test_an_epoch_of_growing_batches_has_more_steps() -> None:
     config = filled(PretrainConfig(batch_size=16, rampup_batch_size="4:50%"))
-    assert course.mean_batch_size(config) == 13
+    assert steps.mean_batch_size(config) == 13
     assert course.Course(config, 1000)._drawn(1000) == pytest.approx(13_000, abs=10)
 
 
@@ -651,12 +651,12 @@ def test_hours_become_a_number_of_steps_once(pretrain, tmp_path: Path, monkeypat
 def test_the_steps_that_fit_into_the_time() -> None:
     config = filled(PretrainConfig(hours=1, batch_size=10, phases=("16:75%", "32:25%")))
     # a step of either phase takes 2 and 6 seconds, 3 on average; ten evaluations of 3 batches take 6 seconds each
-    assert course.steps_in(config, 360, [2.0, 6.0], 30) == (360 - 60) // 3
-    assert course.steps_in(dataclasses.replace(config, eval_steps=2), 360, [2.0, 6.0], 30) == 360 // (3 + 3)
-    assert course.steps_in(config, 360, [2.0, 6.0], 0) == 120
-    assert course.steps_in(config, 3.0, [2.0, 6.0], 0) == 1
+    assert steps.steps_in(config, 360, [2.0, 6.0], 30) == (360 - 60) // 3
+    assert steps.steps_in(dataclasses.replace(config, eval_steps=2), 360, [2.0, 6.0], 30) == 360 // (3 + 3)
+    assert steps.steps_in(config, 360, [2.0, 6.0], 0) == 120
+    assert steps.steps_in(config, 3.0, [2.0, 6.0], 0) == 1
     with pytest.raises(UsageError):
-        course.steps_in(config, 2.9, [2.0, 6.0], 0)
+        steps.steps_in(config, 2.9, [2.0, 6.0], 0)
 
 
 def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -667,8 +667,8 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
     asked: list[int] = []
     seconds = itertools.count(0, 0.5)  # half a second a step
     clock = types.SimpleNamespace(perf_counter=lambda: next(seconds))
-    monkeypatch.setattr(rehearsal, "time", clock)
-    monkeypatch.setattr(rehearsal, "REHEARSED", 12)
+    monkeypatch.setattr(steps, "time", clock)
+    monkeypatch.setattr(steps, "REHEARSED", 12)
 
     def batches(step: int) -> Any:
         asked.append(step)
@@ -676,7 +676,7 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
 
     for hours, more in ((1, 12), (1 / 18, 8), (1 / 29, 0), (1e-4, 0)):  # 2% of the time; as few as the first five need no more
         asked.clear()
-        assert rehearsal.rehearse(module, batches, dataclasses.replace(config, hours=hours), start_accelerator("cpu")) == 0.5
+        assert steps.rehearse(module, batches, dataclasses.replace(config, hours=hours), start_accelerator("cpu")) == 0.5
         assert asked == [*range(5), *range(more)]
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
@@ -685,9 +685,9 @@ def test_a_rehearsal_takes_time_and_leaves_the_weights(corpus: Path, monkeypatch
 TWO_CLOCKS = """
 import itertools, os, sys, types
 from bertkit.cli import main
-from bertkit.runs.pretraining import pretrain, rehearsal, steps
+from bertkit.runs.pretraining import pretrain, steps
 ticks = itertools.count(0, 1 + int(os.environ["RANK"]))
-pretrain.time = rehearsal.time = steps.time = types.SimpleNamespace(perf_counter=lambda: next(ticks))
+pretrain.time = steps.time = types.SimpleNamespace(perf_counter=lambda: next(ticks))
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -1,9 +1,9 @@
-"""The course of pre-training: what each step reads, as pure functions of its number; and how many steps fit into a time."""
+"""The course of pre-training: what each step reads, as pure functions of its number."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -77,28 +77,3 @@ class Course:
         growing = round(share * self.steps)
         passed = min(step, growing)
         return full * step - (full - first) * passed * (2 * growing - passed + 1) // max(1, 2 * growing)
-
-
-def mean_batch_size(config: PretrainConfig) -> float:
-    """The mean number of sequences in a step of the run."""
-    first, share = config.ramp()
-    return config.batch_size - (config.batch_size - first) * share / 2
-
-
-def steps_in(config: PretrainConfig, seconds: float, seconds_per_step: Sequence[float], held_out: int) -> int:
-    """How many steps fit into `seconds`, with evaluations of `held_out` sequences. seconds_per_step: of each phase, for full
-    batches.
-
-    Evaluating a batch, which is only its forward pass, counts as a third of a step. Raises UsageError if no step fits.
-    """
-    evaluation = held_out / config.batch_size * seconds_per_step[-1] / 3
-    step = sum(share * each for (_, share), each in zip(config.lengths(), seconds_per_step, strict=True))
-    step *= mean_batch_size(config) / config.batch_size
-    if config.eval_steps is None:
-        seconds -= EVALUATIONS * evaluation
-    else:
-        step += evaluation / config.eval_steps
-    if seconds < step:
-        what = f"--hours is {config.hours:g}, too short for one step of {step:.1f} seconds"
-        raise UsageError(what, hint="give more hours, or a smaller --batch-size")
-    return int(seconds / step)

@@ -28,11 +28,11 @@ from bertkit.model.precision import Precision, refuse_int8, resolve_precision
 from bertkit.model.pretrained import refuse_too_long
 from bertkit.runs.directory import SAME, RunFolder
 from bertkit.runs.pretraining.corpora import continued_with, describe_corpora
-from bertkit.runs.pretraining.course import Course, mean_batch_size
+from bertkit.runs.pretraining.course import Course
 from bertkit.runs.pretraining.estimate import Gpus, Phase, estimate
 from bertkit.runs.pretraining.held_out import unigram_loss
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences, micro_batches, mix_of
-from bertkit.runs.pretraining.steps import steps_of_epochs, steps_of_hours
+from bertkit.runs.pretraining.steps import mean_batch_size, steps_of_epochs, steps_of_hours
 from bertkit.runs.pretraining.training import PreparedPretraining, train_into, try_out
 from bertkit.runs.pretraining.weights import build_model
 from bertkit.runs.run_file import describe_run, flat
