@@ -29,7 +29,7 @@ from bertkit.model.batch import Batch, Outputs
 from bertkit.model.bert import BertModel, initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
-from bertkit.runs.evaluate import Predictions, predict
+from bertkit.runs.forward import ModelOutputs, outputs_of
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import Interrupted, train
 from bertkit.training.state import TrainState
@@ -418,12 +418,12 @@ def logged_losses(run_dir: Path) -> list[float]:
     return [event["loss"] for event in events]
 
 
-def prediction_run(shape: Shape, module: nn.Module, micro_batch_tokens: int) -> tuple[Predictions, list[int]]:
+def prediction_run(shape: Shape, module: nn.Module, micro_batch_tokens: int) -> tuple[ModelOutputs, list[int]]:
     """What `predict` gives, and the features whose sequences this process put through the model."""
     accelerator = start_accelerator("cpu")
     seen: list[int] = []
     with module.register_forward_pre_hook(lambda _, batch: seen.extend(batch[0].features.tolist())):
-        return predict(module, shape.features, micro_batch_tokens, accelerator), seen
+        return outputs_of(module, shape.features, micro_batch_tokens, accelerator), seen
 
 
 def seven(shape: Shape) -> Shape:

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from bertkit import __version__, progress
 from bertkit.errors import UserError
 from bertkit.readers.json_text import refuse_half_characters
-from bertkit.runs.evaluate import Split
+from bertkit.runs.encoded import Split
 from bertkit.runs.inference.predictor import Row
 from bertkit.serve.batcher import Batcher, Job, Refusal, form_of
 from bertkit.serve.huggingface import Served

@@ -18,7 +18,8 @@ from bertkit.features import Features, offsets_of
 from bertkit.model.devices import return_freed_memory
 from bertkit.model.streams import num_streams
 from bertkit.readers import Examples
-from bertkit.runs.evaluate import Split, batch_tokens
+from bertkit.runs.encoded import Split
+from bertkit.runs.forward import batch_tokens
 from bertkit.runs.inference.predictor import Predictor, Row
 from bertkit.serve.metrics import Metrics
 from bertkit.serve.settings import ServeConfig
@@ -79,7 +80,7 @@ class Batcher:
 
     On a CPU, several threads compute batches in parallel and share torch's threads (`bertkit.model.streams`). After some
     batches that came alone, the first thread gets all of these for the next one. A batch has at most max_batch_tokens, on a CPU
-    no more than `predict` computes at once, or is a single larger job. first_thread: a pool of one thread, which opened the
+    no more than `outputs_of` computes at once, or is a single larger job. first_thread: a pool of one thread, which opened the
     models: OpenMP gives its own helpers to each thread that uses several, and more helpers than cores slow each other down.
     """
 

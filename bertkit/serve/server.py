@@ -18,7 +18,7 @@ from bertkit.errors import ModelError, UsageError, packages_of
 from bertkit.model.bert import warm_up
 from bertkit.model.directory import read_config, resolve
 from bertkit.model.streams import num_streams
-from bertkit.runs.evaluate import batch_tokens
+from bertkit.runs.forward import batch_tokens
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.task_predictor import TaskPredictor

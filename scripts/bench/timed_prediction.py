@@ -37,10 +37,10 @@ def time_products(work: Callable[[], Any]) -> float:
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from bertkit.runs import evaluate
+    from bertkit.runs import forward
 
     seconds: list[float] = []
-    own, side_by_side = threading.current_thread(), evaluate.side_by_side
+    own, side_by_side = threading.current_thread(), forward.side_by_side
 
     class Timed(TorchDispatchMode):
         def __init__(self, streams: int = 1) -> None:
@@ -62,12 +62,12 @@ def time_products(work: Callable[[], Any]) -> float:
 
         return side_by_side(of_thread, items, streams)
 
-    evaluate.side_by_side = timed
+    forward.side_by_side = timed
     try:
         with Timed():
             work()
     finally:
-        evaluate.side_by_side = side_by_side
+        forward.side_by_side = side_by_side
     if not seconds:
         raise SystemExit(f"error: there were no products; expected some of {', '.join(PRODUCTS)}")
     return sum(seconds)

@@ -15,8 +15,8 @@ from trained import predictions_of
 
 from bertkit.errors import UsageError
 from bertkit.report import Finding, Table
-from bertkit.runs.evaluate import Scored
 from bertkit.runs.inference.scores import Evaluated, evaluate_target, report_scores
+from bertkit.runs.scoring import Scored
 from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, TokenClassification, TokenClassificationTask
 from bertkit.tasks.class_report import calibration_error, describe_classes, describe_confusions, warn_of_label_order

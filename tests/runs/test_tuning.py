@@ -28,7 +28,7 @@ from bertkit.cli.tune import _seconds
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
 from bertkit.report import Finding, Table
-from bertkit.runs.evaluate import hash_of_rows
+from bertkit.runs.encoded import hash_of_rows
 from bertkit.runs.run_file import require_run, write_run_file
 from bertkit.runs.tuning.rate_range import WINDOW, report_range
 from bertkit.runs.tuning.search_space import Range, Space, read_space

@@ -32,7 +32,7 @@ from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import save_model
 from bertkit.readers import Examples
-from bertkit.runs.evaluate import predict
+from bertkit.runs.forward import outputs_of
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, Task, TokenClassification, TokenClassificationTask
@@ -830,7 +830,7 @@ def test_a_constrained_model_is_legal_over_windows(tokenizer: Tokenizer, tmp_pat
     examples = Examples({"tokens": [rng.choice([*NAMED, *FILLER], n).tolist() for n in lengths]}, "f", range(5))
     features, _ = task.encode(examples, tokenizer, max_length=12, labelled=False)
     assert len(features) > 15
-    found = predict(module, features, 100, start_accelerator("cpu"))
+    found = outputs_of(module, features, 100, start_accelerator("cpu"))
     tags = [prediction.value for prediction in task.decode(found.outputs, features, examples)]
     assert list(map(len, tags)) == lengths
     assert count_illegal(tags, "iobes") == 0

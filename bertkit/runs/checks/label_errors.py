@@ -19,7 +19,7 @@ from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, start_accelerator
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.evaluate import hash_of_rows
+from bertkit.runs.encoded import hash_of_rows
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.inference.writers import Csv

@@ -16,8 +16,9 @@ from bertkit.errors import DataError, plural
 from bertkit.features import Features, Ragged
 from bertkit.metrics.bootstrap import Scorer, interval, resampled
 from bertkit.progress import format_interval
-from bertkit.runs.evaluate import Split, predict, predict_each
+from bertkit.runs.encoded import Split
 from bertkit.runs.export.graph import Graph, speeds
+from bertkit.runs.forward import outputs_of, outputs_of_each
 from bertkit.runs.inference.language_model import LanguageModelPredictor, Likeliest
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.training.batching import evaluation_batches
@@ -97,7 +98,7 @@ def compare_tasks(predictor: TaskPredictor, graphs: tuple[Graph, Graph], texts: 
         for split in splits:
             exact.append(predictor.decode(split, bar))
             # one batch per feature: a batch's quantized activations share a scale, which neighbours would change
-            (found,) = predict_each([graphs[1]], split.features, 1, predictor.processes, bar=bar)
+            (found,) = outputs_of_each([graphs[1]], split.features, 1, predictor.processes, bar=bar)
             quantized.append(task.decode(found.outputs, split.features, split.examples))
     equal = [
         _agreement(*([*chain.from_iterable(map(task.decisions, side))] for side in pair))
@@ -128,7 +129,7 @@ def compare_language_models(model: LanguageModelPredictor, graphs: tuple[Graph, 
     modules: list[tuple[Any, int]] = [(model.model, model.micro_batch_tokens), (graphs[1], 1)]
     with progress.bar("compare int8", 2 * len(features)) as bar:
         for module, tokens in modules:
-            outputs = predict(Likeliest(module, 1, ids), features, tokens, model.processes, bar=bar).outputs
+            outputs = outputs_of(Likeliest(module, 1, ids), features, tokens, model.processes, bar=bar).outputs
             found.append(np.concatenate(outputs["tokens"])[:, 0])
     scorers = tuple(_accuracy(tokens == truth) for tokens in found)
     return _verdict(len(features), found[0] == found[1], scorers, len(truth), graphs, features)

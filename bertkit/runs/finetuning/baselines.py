@@ -19,7 +19,7 @@ from bertkit.model.precision import resolve_precision
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.evaluate import predict
+from bertkit.runs.forward import outputs_of
 from bertkit.tasks.baselines import LINEAR_PROBE, Frozen, some_rows
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.recipe import Recipe
@@ -164,7 +164,7 @@ def frozen_vectors(task: Task, examples: Examples, *, pretrained: Pretrained, ac
     precision = resolve_precision(training.precision, pretrained.config, accelerator, training=False)
     module.to(accelerator.device, precision.dtype)
     with progress.bar("linear probe", len(features)) as bar:
-        outputs, _ = predict(module, features, training.micro_batch_tokens, accelerator, bar=bar)
+        outputs, _ = outputs_of(module, features, training.micro_batch_tokens, accelerator, bar=bar)
     if task.by_word:
         return np.concatenate(outputs["vectors"])
     return features.mean_by_example(np.stack([rows[0] for rows in outputs["vectors"]]), len(examples))

@@ -19,7 +19,7 @@ from bertkit.readers import Examples
 from bertkit.readers.splitting import why_another_share
 from bertkit.report import Report, show
 from bertkit.runs.directory import SAME, RunFolder
-from bertkit.runs.evaluate import Split, encode_split
+from bertkit.runs.encoded import Split, encode_split
 from bertkit.runs.finetuning.training import baselines_of, prepare_training, train_into, try_out
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import describe_run

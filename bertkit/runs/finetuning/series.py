@@ -19,9 +19,9 @@ from bertkit.model.precision import refuse_int8
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER, RUN, replaced
-from bertkit.runs.evaluate import CONSTANT
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.run_file import changed_settings, finished_run, read_run_file
+from bertkit.runs.scoring import CONSTANT
 from bertkit.runs.series import Series, summarize, summarize_score
 from bertkit.runs.target import open_model_or_run
 from bertkit.tasks.defaults import choose_settings

@@ -25,11 +25,12 @@ from bertkit.readers import Examples, Remarks
 from bertkit.report import Report, show
 from bertkit.runs.directory import RunFolder
 from bertkit.runs.dry_run import measure
-from bertkit.runs.evaluate import CONSTANT, Scored, Split, score_splits, scores_table
+from bertkit.runs.encoded import Split
 from bertkit.runs.finetuning.baselines import Baselines, fit_baselines
 from bertkit.runs.inference.scores import score_intervals
 from bertkit.runs.inference.task_predictor import predict_and_tell
 from bertkit.runs.publishing.card import model_card
+from bertkit.runs.scoring import CONSTANT, Scored, score_splits, scores_table
 from bertkit.runs.target import open_target
 from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.task import Task

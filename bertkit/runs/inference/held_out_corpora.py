@@ -20,7 +20,7 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import open_pretrained, refuse_too_long
 from bertkit.readers import Examples
 from bertkit.report import Piece
-from bertkit.runs.evaluate import Split
+from bertkit.runs.encoded import Split
 from bertkit.runs.inference.language_model import LanguageModelPredictor, objective_of, settings_of
 from bertkit.runs.pretraining.held_out import score_language_model
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences

@@ -29,7 +29,7 @@ from bertkit.progress import NO_BAR, Bar, plain
 from bertkit.readers import Examples
 from bertkit.readers.content import source_name
 from bertkit.readers.formats import LINES, TABLES, read_blocks
-from bertkit.runs.evaluate import Split
+from bertkit.runs.encoded import Split
 from bertkit.runs.inference.predictor import LONGEST, Predictor, Row, checked_rows
 from bertkit.runs.run_file import read_run_file, refuse_folder_of_runs, refuse_without_model
 from bertkit.tasks.output import OutputColumns
@@ -212,7 +212,7 @@ class Likeliest(nn.Module):
     def __init__(self, model: LanguageModel, k: int, ids: Tensor) -> None:
         super().__init__()
         self.model, self.k, self.ids = model, k, ids
-        self.training = model.training  # otherwise `predict` would change the mode of the model, which threads share
+        self.training = model.training  # otherwise `outputs_of` would change the mode of the model, which threads share
 
     def forward(self, batch: Batch) -> Outputs:
         probabilities, tokens = self.model.likeliest(batch, self.k, self.ids)

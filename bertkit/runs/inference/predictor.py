@@ -30,7 +30,8 @@ from bertkit.model.precision import Precision, multiply_in, resolve_precision
 from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_many_segments
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, columns_of, window_sizes
-from bertkit.runs.evaluate import Split, predict
+from bertkit.runs.encoded import Split
+from bertkit.runs.forward import outputs_of
 from bertkit.runs.inference.explanation import Explanation
 from bertkit.tasks.output import ALL, OutputLayout
 from bertkit.tasks.presentation import Count, Prediction, Presentation
@@ -279,7 +280,7 @@ class Predictor:
 
     def _run(self, module: nn.Module, features: Features, bar: Bar = NO_BAR) -> dict[str, list[NDArray]]:
         """The logits of each feature by name."""
-        return predict(module, features, self.micro_batch_tokens, self.processes, bar=bar).outputs
+        return outputs_of(module, features, self.micro_batch_tokens, self.processes, bar=bar).outputs
 
     def _texts(self, rows: Sequence[Row], first: int) -> list[list[str]]:
         """One column of texts, or two. Raises DataError with the row."""

@@ -19,10 +19,12 @@ from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import refuse_too_many_segments
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, is_blank
-from bertkit.runs.evaluate import Scored, Split, predict_each, score_splits
+from bertkit.runs.encoded import Split
+from bertkit.runs.forward import outputs_of_each
 from bertkit.runs.inference.explanation import Explanation, inputs_times_gradients, sum_by_word
 from bertkit.runs.inference.predictor import Predictor, Row, checked_rows
 from bertkit.runs.remarks import report_counts, report_remarks
+from bertkit.runs.scoring import Scored, score_splits
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask
 from bertkit.tasks.presentation import Count, Prediction, Presentation
@@ -81,12 +83,12 @@ class TaskPredictor(Predictor):
         return Split(examples, features), (*counts, *empty)
 
     def decode(self, split: Split, bar: Bar = NO_BAR) -> list[Prediction]:
-        one, *others = predict_each(self._modules, split.features, self.micro_batch_tokens, self.processes, bar=bar)
+        one, *others = outputs_of_each(self._modules, split.features, self.micro_batch_tokens, self.processes, bar=bar)
         return self.task.decode(one.outputs, split.features, split.examples, [each.outputs for each in others])
 
     def judge(self, split: Split, bar: Bar = NO_BAR) -> dict[str, Judged]:
         """The labels of a split with the probabilities of the first model; see `Task.judge`."""
-        (found,) = predict_each(self._modules[:1], split.features, self.micro_batch_tokens, self.processes, bar=bar)
+        (found,) = outputs_of_each(self._modules[:1], split.features, self.micro_batch_tokens, self.processes, bar=bar)
         return self.task.judge(found.outputs, split.features, split.examples)
 
     def evaluate(self, splits: Mapping[str, Split]) -> Scored:

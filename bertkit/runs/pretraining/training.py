@@ -22,11 +22,11 @@ from bertkit.model.precision import Precision, matrix_rate
 from bertkit.report import Report, show
 from bertkit.runs.directory import RunFolder
 from bertkit.runs.dry_run import measure
-from bertkit.runs.evaluate import refuse_not_finite, scores_table
 from bertkit.runs.pretraining.course import EVALUATIONS, Course
 from bertkit.runs.pretraining.held_out import score_language_model
 from bertkit.runs.pretraining.sequences import HeldOutSequences
 from bertkit.runs.publishing.card import pretraining_card
+from bertkit.runs.scoring import refuse_not_finite, scores_table
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.loop import train
 from bertkit.training.tracking import tracked

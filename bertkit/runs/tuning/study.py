@@ -30,7 +30,7 @@ from bertkit.readers import Examples
 from bertkit.readers.splitting import parse_held_out
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER
-from bertkit.runs.evaluate import encode_split
+from bertkit.runs.encoded import encode_split
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor

@@ -1,4 +1,4 @@
-"""predict: each feature once, in order, with the logits that the feature alone would have."""
+"""outputs_of: each feature once, in order, with the logits that the feature alone would have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shapes import SHAPES, Classifier, prediction_run, sentences
 
 from bertkit.model.devices import OneProcess
 from bertkit.model.dropout import set_dropout
-from bertkit.runs import evaluate
+from bertkit.runs import forward
 from bertkit.training.batching import collate
 
 
@@ -47,14 +47,14 @@ def test_choices_come_back_ragged() -> None:
 
 
 def test_processes_with_other_numbers_of_threads_split_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "_gathered", lambda outputs, *_: outputs.get("logits", {}))
+    monkeypatch.setattr(forward, "_gathered", lambda outputs, *_: outputs.get("logits", {}))
     shape, threads = SHAPES["sentence"], torch.get_num_threads()
     seen: list[int] = []
     try:
         for rank, own in enumerate((4, 1)):
             torch.set_num_threads(own)
             processes = OneProcess(torch.device("cpu"), rank, num_processes=2)
-            seen += evaluate.predict(shape.build(), shape.features, 1000, processes)
+            seen += forward.outputs_of(shape.build(), shape.features, 1000, processes)
     finally:
         torch.set_num_threads(threads)
     assert sorted(seen) == list(range(len(shape.features))), "each feature once"
