@@ -112,12 +112,11 @@ def _fills(model: Predictor, examples: Examples, row: int, found: Prediction, to
 
 @dataclass(frozen=True)
 class Form:
-    """The requests and answers of a family. task: its name at Hugging Face. roles: the columns of a row. parameters: the ones
-    that are supported. listed: whether a single row's answer is a list, as `InferenceClient.text_classification` expects.
+    """The requests and answers of a family. task: its name at Hugging Face. parameters: the ones that are supported. listed:
+    whether a single row's answer is a list, as `InferenceClient.text_classification` expects.
     """
 
     task: str
-    roles: tuple[str, ...]
     answer: Callable[..., Any]
     parameters: tuple[str, ...]
     listed: bool = False
@@ -126,11 +125,11 @@ class Form:
 _FORMS = {
     form.task: form
     for form in (
-        Form("text-classification", ("text", "text_pair"), _labels, ("top_k", "function_to_apply"), listed=True),
-        Form("multiple-choice", ("text", "question", "choices"), _choices, ("top_k",), listed=True),
-        Form("token-classification", ("text", "tokens"), _entities, ("aggregation_strategy", "ignore_labels")),
-        Form("question-answering", ("question", "context"), _answers, ("top_k", "handle_impossible_answer")),
-        Form("fill-mask", ("text",), _fills, ("top_k", "targets")),
+        Form("text-classification", _labels, ("top_k", "function_to_apply"), listed=True),
+        Form("multiple-choice", _choices, ("top_k",), listed=True),
+        Form("token-classification", _entities, ("aggregation_strategy", "ignore_labels")),
+        Form("question-answering", _answers, ("top_k", "handle_impossible_answer")),
+        Form("fill-mask", _fills, ("top_k", "targets")),
     )
 }
 _EXAMPLES: dict[str, Any] = {
@@ -164,19 +163,9 @@ class Served:
         return _FORMS["fill-mask" if self.predictor.task is None else self.predictor.task.family]
 
     @cached_property
-    def columns(self) -> dict[str, Any]:
-        """The columns of a row by role, as named in training; a list of names if each choice has its own column."""
-        roles = [*self.form.roles]
-        if self.predictor.task is None:
-            return dict(zip(roles, roles, strict=True))
-        recipe: Any = self.predictor.task.recipe
-        if "text" in roles and recipe.text:
-            without = [role for role in ("text_pair", "question") if role in roles and not getattr(recipe, role)]
-            roles = [role for role in roles if role not in without]  # trained without them
-        columns: dict[str, Any] = {role: recipe.column_of(role) for role in roles}
-        if isinstance(choices := columns.get("choices"), tuple):
-            columns["choices"] = [*choices] if len(choices) > 1 else choices[0]
-        return columns
+    def columns(self) -> dict[str, str | tuple[str, ...]]:
+        """The columns of a row by role, as named in training; several if each choice has its own column."""
+        return {"text": "text"} if self.predictor.task is None else self.predictor.task.input_columns
 
     @property
     def labels(self) -> list[str]:
@@ -186,12 +175,12 @@ class Served:
     @property
     def needs_pairs(self) -> bool:
         """Whether it was trained on pairs of texts; models of other tools do not say so."""
-        return self.predictor.task is not None and getattr(self.predictor.task.recipe, "text_pair", None) is not None
+        return self.predictor.task is not None and self.predictor.task.needs_pairs
 
     @property
     def multi_label(self) -> bool:
         """Whether a text may have several labels, each with a probability of its own."""
-        return self.predictor.task is not None and getattr(self.predictor.task.recipe, "multi_label", False)
+        return self.predictor.task is not None and self.predictor.task.applied == "sigmoid"
 
     @property
     def mask_token(self) -> str | None:
@@ -220,8 +209,7 @@ class Served:
         if "targets" in self.form.parameters and found.get("top_k", 0) > MOST_FILLS:
             raise UsageError(f"top_k is {found['top_k']}; expected at most {MOST_FILLS}")
         if self.predictor.task is not None and "function_to_apply" in found:
-            recipe: Any = self.predictor.task.recipe
-            applied = "none" if recipe.regression else "sigmoid" if self.multi_label else "softmax"
+            applied = self.predictor.task.applied
             if found["function_to_apply"] != applied:
                 raise UsageError(f"function_to_apply is {found['function_to_apply']!r}; expected {applied}, as in training")
         vocab = self.predictor.pretrained.tokenizer.vocab
@@ -269,7 +257,7 @@ class Served:
 
     def _row(self, given: Any, where: str, known: Iterable[Served]) -> Row:
         """A row under the column names of training, from roles such as text and text_pair. where: its place in the request."""
-        if isinstance(given, list) and len(given) <= 2 and "text_pair" in self.form.roles:
+        if isinstance(given, list) and len(given) <= 2 and self.form.task == "text-classification":
             if len(given) == 2 and "text_pair" not in self.columns:
                 what = f"{where} is a pair; {self.name!r} reads single texts"
                 raise DataError(f'{what}, several of them as [["one"], ["another"]]')

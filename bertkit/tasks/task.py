@@ -55,6 +55,7 @@ class Task(Presentation):
     hf_class: ClassVar[str]  # the transformers class with this family's usual head
     recipe_class: ClassVar[type[Recipe]]
     families: ClassVar[dict[str, type[Task]]] = {}
+    input_roles: ClassVar[tuple[str, ...]]  # of the columns that a row to predict may have
     truncated_by: ClassVar[str] = "--max-length"  # the option that truncates texts
     by_word: ClassVar[bool] = False  # whether each word of an example has its own prediction
 
@@ -190,6 +191,21 @@ class Task(Presentation):
         """A module from Batch to Outputs, with Hugging Face's parameter names; config: from `configure`."""
 
     # --- rows, features, predictions ---
+
+    @property
+    def input_columns(self) -> dict[str, str | tuple[str, ...]]:
+        """The columns of a row to predict by role, as named in training; several for choices with a column each."""
+        return {role: self.recipe.column_of(role) for role in self.input_roles}
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Whether it was trained on pairs of texts; models of other tools do not say so."""
+        return False
+
+    @property
+    def applied(self) -> str:
+        """The function that makes predictions of logits: softmax, sigmoid or none."""
+        return "softmax"
 
     def examples(self, rows: Examples, *, labelled: bool) -> Examples:
         """Rows under standard column names; labelled: with labels, by name. Raises DataError with the row."""

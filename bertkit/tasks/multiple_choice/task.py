@@ -37,6 +37,7 @@ class MultipleChoiceTask(PoolingTask):
 
     hf_class: ClassVar[str] = "BertForMultipleChoice"
     recipe_class: ClassVar[type[MultipleChoice]] = MultipleChoice
+    input_roles: ClassVar[tuple[str, ...]] = (*INPUTS, "choices")
 
     recipe: MultipleChoice
 
@@ -57,6 +58,13 @@ class MultipleChoiceTask(PoolingTask):
         from bertkit.model.heads import BertForMultipleChoice
 
         return BertForMultipleChoice(config, pooling=self.recipe.pooling, layers=self.recipe.layers)
+
+    @property
+    def input_columns(self) -> dict[str, str | tuple[str, ...]]:
+        columns, choices = super().input_columns, self.recipe.choices or ("choices",)
+        if self.recipe.text and not self.recipe.question:  # trained without one
+            del columns["question"]
+        return {**columns, "choices": choices if len(choices) > 1 else choices[0]}
 
     def encode(
         self, examples: Examples, tokenizer: Tokenizer, *, max_length: float | None = None, labelled: bool = True

@@ -65,6 +65,7 @@ class QuestionAnsweringTask(Task):
 
     hf_class: ClassVar[str] = "BertForQuestionAnswering"
     recipe_class: ClassVar[type[QuestionAnswering]] = QuestionAnswering
+    input_roles: ClassVar[tuple[str, ...]] = ("question", "context")
     truncated_by: ClassVar[str] = "--max-query-length"  # windows lose nothing of a context
 
     recipe: QuestionAnswering

@@ -55,6 +55,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
 
     hf_class: ClassVar[str] = "BertForSequenceClassification"
     recipe_class: ClassVar[type[TextClassification]] = TextClassification
+    input_roles: ClassVar[tuple[str, ...]] = INPUTS
 
     recipe: TextClassification
     numbers: tuple[str, ...] | None = None
@@ -164,6 +165,21 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return OneOf(self.labels, self.numbers, self.positive)
 
     # --- rows, features, predictions ---
+
+    @property
+    def input_columns(self) -> dict[str, str | tuple[str, ...]]:
+        columns = super().input_columns
+        if self.recipe.text and not self.recipe.text_pair:  # trained on single texts
+            del columns["text_pair"]
+        return columns
+
+    @property
+    def needs_pairs(self) -> bool:
+        return self.recipe.text_pair is not None
+
+    @property
+    def applied(self) -> str:
+        return self._target.applied
 
     def name_labels(self, examples: Examples) -> Examples:
         return replace(examples, columns=examples.columns | {COLUMN: self._target.read(examples)})

@@ -70,6 +70,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
 
     hf_class: ClassVar[str] = "BertForTokenClassification"
     recipe_class: ClassVar[type[TokenClassification]] = TokenClassification
+    input_roles: ClassVar[tuple[str, ...]] = ("text", "tokens")
     own_formats: ClassVar[Mapping[str, str]] = {".conll": "\n", ".conllu": ""}
     by_word: ClassVar[bool] = True
     details: ClassVar[Mapping[str, str]] = {"uncertain": "certainty"}
