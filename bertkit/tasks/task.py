@@ -57,7 +57,10 @@ class Task(Presentation):
     families: ClassVar[dict[str, type[Task]]] = {}
     input_roles: ClassVar[tuple[str, ...]]  # of the columns that a row to predict may have
     truncated_by: ClassVar[str] = "--max-length"  # the option that truncates texts
+    untruncated_by: ClassVar[str | None] = None  # the option that keeps all of a long text, if there is one
     by_word: ClassVar[bool] = False  # whether each word of an example has its own prediction
+    refuses_only_blank: ClassVar[bool] = False  # whether training refuses rows only for lack of text
+    labels_are_words: ClassVar[bool] = False  # whether labels may be misspelt; tags are too short and alike
 
     recipe: Recipe
     fresh_head: bool = False
@@ -215,6 +218,10 @@ class Task(Presentation):
     def name_labels(self, examples: Examples) -> Examples:
         """Examples from `standardize` with this task's label names. Raises DataError with the row for an unknown label."""
         return examples
+
+    def refuses_labels(self, new: Collection[str], known: Collection[str]) -> bool:
+        """Whether training refuses new labels, which no training row has, next to the known ones; the task may be unfitted."""
+        return False
 
     def check(self, examples: Examples) -> Iterator[Finding]:
         """What `bertkit check` finds only for this family in labelled examples of `standardize`; the task may be unfitted."""

@@ -295,12 +295,15 @@ def test_unknown_labels_are_errors_where_training_refuses_them(tmp_path: Path, t
     tags, data = tmp_path / "tags", tmp_path / "data"
     write(data / "train.csv", ab(20))
     write(data / "dev.csv", ab(3, "{0}", "abc"))
+    numbers = write(tmp_path / "numbers" / "train.csv", ab(20, labels="01")).parent
+    write(numbers / "dev.csv", ab(3, "{0}", "01c"))  # numbers, and a name
     tags.mkdir()
     (tags / "train.conll").write_text("we O\nlike O\nBerlin B-LOC\n\nno O\n", encoding="utf-8")
     for folder, tag, overrides in (
         (tags, "B-PER", {}),
         (tags, "b-loc", {}),  # another spelling of a known one
         (data, "c", {"labels": "a,b,c"}),
+        (numbers, "c", {"labels": "a,b,c"}),
         (data, "c", {}),
     ):
         (tags / "dev.conll").write_text(f"they O\nlike O\nAnna {tag}\nBerlin B-LOC\n", encoding="utf-8")

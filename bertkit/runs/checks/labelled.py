@@ -7,7 +7,7 @@ meaningless; a warning costs accuracy; a note is good to know.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
@@ -22,7 +22,6 @@ from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
 from bertkit.report import SEVERITIES, Finding, Report, Table
 from bertkit.runs.checks.texts import check_texts, check_tokens, duplicates, without_text
-from bertkit.tasks import TextClassification
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.labels import misspelt, no_row_has
@@ -93,8 +92,7 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     labels, numbers = _counted(recipe, examples_of)
     labelled = {split: examples for split, examples in examples_of.items() if standardized[split].is_labelled}
     of_labels, of_task, named = _label_faults(recipe, labelled, labels)
-    if not isinstance(recipe, TextClassification):  # tags as the task spells them
-        labels |= _counted(recipe, named)[0]
+    labels |= _counted(recipe, named)[0]  # as the task spells them
     remarks += of_task
     findings += [*of_labels, *_check_labels(recipe, labels, splits[0])]
     for split, each in standardized.items():
@@ -175,7 +173,8 @@ def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
         if split not in recipe.splits:  # a test split may have no labels
             finding = replace(finding, severity="note", what=f"{split}: cannot be scored: {error.what}", hint=None)
         refused.append(finding)
-        if finding.severity == "error" and not isinstance(recipe, TextClassification):  # which lists its rows without text
+        blank = Task.families[recipe.family].refuses_only_blank  # these rows are listed anyway
+        if finding.severity == "error" and not blank:
             refused += _others_refused(recipe, split, rows, error.where)
     try:
         examples = replace(recipe.standardize(rows, labelled=False), remarks=rows.remarks)
@@ -209,7 +208,6 @@ def _label_faults(
     labels; and the examples with the task's label names. splits: those with labels.
     """
     training = recipe.train_split
-    classified = isinstance(recipe, TextClassification)
     needed = [split for split in splits if split in recipe.splits or labels[split]]
     if training not in needed:
         return [], Remarks(), {}
@@ -220,21 +218,14 @@ def _label_faults(
     findings, remarks, named = [], task.remarks, {}
     known = {*labels[training], *task.labels}
     for split in needed:
-        if not classified or known.issuperset(labels[split]):
-            try:
-                named[split] = task.name_labels(splits[split])
-                notes = [note for note in named[split].remarks.notes if note not in splits[split].remarks.notes]
-                remarks += Remarks(tuple(f"{split}: {note}" for note in notes))
-            except DataError as error:
+        try:
+            named[split] = task.name_labels(splits[split])
+            notes = [note for note in named[split].remarks.notes if note not in splits[split].remarks.notes]
+            remarks += Remarks(tuple(f"{split}: {note}" for note in notes))
+        except DataError as error:
+            if not task.refuses_labels({*labels[split]} - known, known):
                 findings.append(_error(split, error))
     return findings, remarks, named
-
-
-def _are_refused(recipe: Recipe, only: Sequence[str], known: Collection[str]) -> bool:
-    """Whether training refuses unknown labels: always for classes; for tags, if they differ from known ones only in case."""
-    if isinstance(recipe, TextClassification):
-        return not set(only) <= set(recipe.labels or ())
-    return not {name.casefold() for name in only}.isdisjoint(name.casefold() for name in known)
 
 
 def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: str) -> Iterator[Finding]:
@@ -250,7 +241,7 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
                 if recipe.has_classes
                 else "add such rows to training"
             )
-            severity = "error" if _are_refused(recipe, only, known) else "warning"
+            severity = "error" if Task.unfitted(recipe).refuses_labels(only, known) else "warning"
             names = listed([*map(quoted, only)], _SHOWN)
             yield Finding(severity, f"{split}: labels missing from {training}: {names}", hint=hint)
         if split != training and (never := sorted(set(known) - set(counts))) and counts:
@@ -258,7 +249,8 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
 
 
 def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:
-    common = [name for name, count in known.items() if count >= _RARE] if isinstance(recipe, TextClassification) else []
+    are_words = Task.families[recipe.family].labels_are_words
+    common = [name for name, count in known.items() if count >= _RARE and are_words]
     rare = sorted((name for name, count in known.items() if count < _RARE), key=known.__getitem__)
     if rare:
         weighted = isinstance(recipe, ClassLossRecipe) and recipe.other_loss is None

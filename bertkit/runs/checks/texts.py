@@ -14,7 +14,6 @@ from bertkit.errors import plural
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, is_blank
 from bertkit.report import Finding
-from bertkit.tasks import TextClassification
 from bertkit.tasks.leaks import rows_by_text
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
@@ -125,7 +124,8 @@ def _too_long(recipe: Recipe, split: str, longer: int, lengths: Any, positions: 
     needed = int(-(-float(np.percentile(lengths, 99)) // _STEP) * _STEP)
     hint = f"99% fit in --max-length {needed}" if limit < needed <= positions else None
     if needed > positions:
-        whole = "; --truncate windows reads the whole text" if isinstance(recipe, TextClassification) else ""
+        option = Task.families[recipe.family].untruncated_by
+        whole = f"; {option} reads the whole text" if option else ""
         hint = f"the model takes at most {positions} tokens{whole}"
     return Finding("warning" if longer > len(lengths) / 100 else "note", what, hint=hint)
 

@@ -56,6 +56,9 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     hf_class: ClassVar[str] = "BertForSequenceClassification"
     recipe_class: ClassVar[type[TextClassification]] = TextClassification
     input_roles: ClassVar[tuple[str, ...]] = INPUTS
+    untruncated_by: ClassVar[str | None] = "--truncate windows"
+    refuses_only_blank: ClassVar[bool] = True
+    labels_are_words: ClassVar[bool] = True
 
     recipe: TextClassification
     numbers: tuple[str, ...] | None = None
@@ -183,6 +186,9 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
 
     def name_labels(self, examples: Examples) -> Examples:
         return replace(examples, columns=examples.columns | {COLUMN: self._target.read(examples)})
+
+    def refuses_labels(self, new: Collection[str], known: Collection[str]) -> bool:
+        return not set(new) <= set(self.recipe.labels or ())
 
     def check(self, examples: Examples) -> Iterator[Finding]:
         """Rows with the label -1, which by convention means unlabelled, though the user may mean a class."""

@@ -190,6 +190,10 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             remarks += Remarks((f"tags converted from {found} to {self.scheme}",))
         return replace(with_tags(examples, respell(tags, self.labels)), remarks=remarks)
 
+    def refuses_labels(self, new: Collection[str], known: Collection[str]) -> bool:
+        """Whether a tag differs from a known one only in case; others are ignored in the loss."""
+        return not {name.casefold() for name in new}.isdisjoint(name.casefold() for name in known)
+
     def check(self, examples: Examples) -> Iterator[Finding]:
         return find_faults(examples)
 
