@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recipe_rows import load
+from recipe_rows import fit, load
 
 from bertkit.errors import DataError
 from bertkit.tasks import MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
@@ -46,7 +46,7 @@ BROKEN = [
     ),
     (
         "a.jsonl",
-        as_jsonl(*({"tokens": words, "tags": ["O"]} for words in (["a"], ["a", "b"], ["b"]))),
+        as_jsonl(*({"tokens": words, "tags": [tag]} for words, tag in ((["a"], "O"), (["a", "b"], "O"), (["b"], "X")))),
         TokenClassification,
         [2],
         2,
@@ -66,6 +66,15 @@ BROKEN = [
         [2],
         2,
     ),
+    (
+        "a.jsonl",
+        as_jsonl(
+            '{"te', *({"text": "a", "choices": some, "label": "y"} for some in (["x", "y"], "x", None, ["y", True], ["y", "z"]))
+        ),
+        MultipleChoice,
+        [1, 3, 4, 5],
+        2,
+    ),
 ]
 
 
@@ -78,7 +87,7 @@ def test_what_cannot_be_used_is_left_out_and_named(
     with pytest.raises(DataError) as error:
         load(family(train=str(path), validation=str(path)))
     assert str(error.value.where) in {f"{path}:{line}" for line in lines}
-    found = load(family(train=str(path), validation=str(path), on_error="skip"))
+    found = load(fit(family(train=str(path), validation=str(path), on_error="skip")).recipe)
     assert len(found) == kept
     assert [int(re.findall(r":(\d+)\)$", fault)[0]) for fault in found.remarks.left_out] == lines
     *first, warning = found.remarks.summed().warnings  # of what is no text, what helps

@@ -54,7 +54,8 @@ class MultipleChoice(PoolingRecipe):
         named = self._columns(rows, labelled=True)
         kind, ambiguous = self.labels_are, False
         if kind is None:
-            kind, ambiguous = _kind_of_labels(rows, named["label"], named["choices"])
+            whole = rows.without(self.refused(rows, labelled=False))
+            kind, ambiguous = _kind_of_labels(whole, named["label"], named["choices"])
         notes = guessed(self, named)
         if kind == "numbers from 1" and self.labels_are is None:
             notes += (f"the labels in column {named['label']!r} count from 1: none is 0, and one is the last choice's number",)
