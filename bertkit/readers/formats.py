@@ -94,7 +94,7 @@ LINES = Format("plain text", (), lambda content: True, parse_lines, frozenset({"
 SQUAD = Format("SQuAD's JSON", _JSON, looks_like_squad, parse_squad)
 C3 = Format("C3's JSON", _JSON, looks_like_c3, parse_c3)
 LABEL_STUDIO = Format("Label Studio's JSON", _JSON, looks_like_label_studio, parse_label_studio, frozenset({"labelled"}))
-DOCCANO = Format("doccano's JSONL", _JSON, looks_like_doccano, parse_doccano, frozenset({"keep_broken"}))
+DOCCANO = Format("doccano's JSONL", _JSON, looks_like_doccano, parse_doccano, frozenset({"keep_broken", "labelled"}))
 PRODIGY = Format("Prodigy's JSONL", _JSON, looks_like_prodigy, parse_prodigy, frozenset({"keep_broken", "labelled"}))
 CONLL = Format(
     "CoNLL columns", (*_CONLL, ".txt", ".tsv"), looks_like_conll, parse_conll, frozenset({"separator", "column", "tags"})

@@ -214,6 +214,10 @@ def test_a_span_that_cuts_a_character_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", "\n".join(json.dumps(DOCCANO_LINE | {"label": [[at, 23, "X"]]}) for at in (13, 1)))
     error = refused(read_file, path, TAGGED)
     assert (error.where, "cuts a character at 1" in error.what) == (f"{path}:2", True)
+    assert read_file(path, TAGGED, on_error="skip").columns == {
+        name: [[[12, 22, "X"]] if name == "label" else value, None] for name, value in DOCCANO_LINE.items()
+    }
+    assert read_file(path, TAGGED, labelled=False).columns["label"] == [[[13, 23, "X"]], [[1, 23, "X"]]]
 
 
 def test_tasks_that_were_not_accepted_are_counted(tmp_path: Path) -> None:

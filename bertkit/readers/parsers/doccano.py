@@ -31,12 +31,17 @@ def looks_like_doccano(content: Content) -> bool:
     return content.first_line.lstrip().startswith("{") and re.search(marks, content.beginning) is not None
 
 
-def parse_doccano(content: Content, *, keep_broken: bool = False) -> Iterator[Examples]:
-    """The rows as `parse_jsonl` gives them, with spans in characters. Raises DataError for an offset inside a character.
+def parse_doccano(content: Content, *, keep_broken: bool = False, labelled: bool = True) -> Iterator[Examples]:
+    """The rows as `parse_jsonl` gives them, with spans in characters.
 
     Offsets are in UTF-16 units if they then fit better to the bounds of words, in all rows together; a note tells which they
     are, where this makes a difference. Without a column `text`, or `data` as older versions call it, they stay as they are.
+    keep_broken: also a row with an offset inside a character becomes None in every column; otherwise it raises DataError.
+    labelled: whether to read spans; otherwise they stay as they are.
     """
+    if not labelled:
+        yield from parse_jsonl(content, keep_broken=keep_broken)
+        return
     blocks = [*parse_jsonl(content, keep_broken=keep_broken)]
     places = [
         (text, place)
@@ -51,15 +56,18 @@ def parse_doccano(content: Content, *, keep_broken: bool = False) -> Iterator[Ex
     in_units = sum(_fit(text, from_utf16(text, place)) - _fit(text, place) for text, place in places) > 0
     notes = (_READ + ("UTF-16 units" if in_units else "characters"),) if places else ()
     for block in blocks:
-        columns = dict(block.columns)
-        for name in columns.keys() & {*_SPANS} if in_units else ():
-            columns[name] = [
-                [_in_characters(span, text, block.where(row)) for span in spans]
-                if isinstance(spans, list) and isinstance(text, str)
-                else spans
-                for row, (spans, text) in enumerate(zip(columns[name], _texts(block), strict=True))
-            ]
-        yield replace(block, columns=columns, remarks=Remarks(notes))
+        columns = {name: list(values) for name, values in block.columns.items()}
+        for row, text in enumerate(_texts(block)) if in_units else ():
+            try:
+                for name in columns.keys() & {*_SPANS}:
+                    if isinstance(spans := columns[name][row], list) and isinstance(text, str):
+                        columns[name][row] = [_in_characters(span, text, block.where(row)) for span in spans]
+            except DataError:
+                if not keep_broken:
+                    raise
+                for values in columns.values():
+                    values[row] = None
+        yield replace(block, columns={**columns}, remarks=Remarks(notes))
 
 
 def _texts(block: Examples) -> Sequence[Any]:
