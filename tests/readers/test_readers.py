@@ -67,7 +67,9 @@ ENDS = st.sampled_from(["\n", "\r\n"])
         # An empty line is a row of one column alone.
         ("a.csv", "t\n\na\n\n\n", {}, {"t": ["", "a"]}, [2, 3]),
         ("a.csv", "\nt\na\n", {}, {"t": ["a"]}, [3]),
-        ("a.tsv", "t\na\n\nb\n", {}, {"t": ["a", "", "b"]}, [2, 3, 4]),
+        ("a.tsv", "t\na\n\nb\n\n", {}, {"t": ["a", "", "b"]}, [2, 3, 4]),
+        ("a.tsv", "\nt\na\n", {}, {"t": ["a"]}, [3]),
+        ("a.tsv", "\nt\tn\na\t1\n", {}, {"t": ["a"], "n": ["1"]}, [3]),
         ("a.csv", 't\na\n""\n', {}, {"t": ["a", ""]}, [2, 3]),
         ("a.csv", "t,n\n1,2\n\n3,4\n", {}, {"t": ["1", "3"], "n": ["2", "4"]}, [2, 4]),
     ],
@@ -83,11 +85,14 @@ def test_columns_with_one_name_are_told():
     assert examples.remarks.notes == ("the header names column 's' 2 times: read as s (1), s (2) (a.csv:1)",)
 
 
-def test_empty_lines_of_one_column_are_rows_in_any_block():
-    for begin, options in (("", {"columns": ("t",)}), ("t\n", {})):
-        examples = table(begin.encode() + b"\n" * (BLOCK + 9) + b"a\n\nb\n", "a.tsv", **options)
-        assert (len(examples), [*examples.lines][::BLOCK]) == (BLOCK + 12, [1 + len(begin) // 2, BLOCK + 1 + len(begin) // 2])
-        assert examples.columns["t"][-4:] == ["", "a", "", "b"]
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_empty_lines_of_one_column_are_rows_between_others_in_any_block(name):
+    empty = b"\n" * (BLOCK + 9)
+    examples = table(empty + b"t\n" + empty + b"a\n\nb\n" + empty, name)
+    assert (len(examples), [*examples.lines][::BLOCK]) == (BLOCK + 12, [BLOCK + 11, 2 * BLOCK + 11])
+    assert examples.columns["t"][-4:] == ["", "a", "", "b"]
+    examples = table(empty + b"a\n\nb\n" + empty, name, columns=("t",))
+    assert (examples.columns["t"], [*examples.lines]) == (["a", "", "b"], [BLOCK + 10, BLOCK + 11, BLOCK + 12])
 
 
 def test_long_fields_are_read_and_the_csv_limit_is_left_alone():

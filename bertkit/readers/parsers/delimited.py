@@ -49,9 +49,9 @@ def parse_delimited(
         raise UsageError(f"--separator is {separator!r}; expected one character", hint="for example --separator ';'")
     most = len(columns or ()) - 1 if between == " " else -1
     blocks = parse_table(
-        without_empty_rows(_quoted_rows(content, between, skipped))
-        if quoting
-        else _plain_rows(content, between, skipped, most),
+        without_empty_rows(
+            _quoted_rows(content, between, skipped) if quoting else _plain_rows(content, between, skipped, most)
+        ),
         content.source,
         columns=columns,
         keep_broken=keep_broken,
@@ -141,23 +141,13 @@ def parse_table(
 
 
 def _plain_rows(content: Content, separator: str, skipped: int, most: int) -> Iterator[Rows]:
-    """Rows without quoting, after `skipped` lines, split at the first `most` separators (-1: all). If rows have several fields,
-    empty lines are ignored.
+    """Rows without quoting, after `skipped` lines, split at the first `most` separators (-1: all); an empty line becomes a row
+    without fields.
     """
-    width = waiting = 0  # the width is that of the first line that is not empty; how many wait for it
     for number, lines in content.lines():
         if number == 1:
             number, lines = 1 + skipped, lines[skipped:]
-        width = width or next((line.count(separator) + 1 for line in lines if line), 0)
-        if not width:
-            waiting += len(lines)
-            continue
-        number, lines, waiting = number - waiting, [""] * waiting + lines, 0
-        numbers: Sequence[int] = range(number, number + len(lines))
-        if width != 1 and "" in lines:
-            numbers = [number for number, line in zip(numbers, lines, strict=True) if line]
-            lines = [line for line in lines if line]
-        yield numbers, [line.split(separator, most) for line in lines]
+        yield range(number, number + len(lines)), [line.split(separator, most) if line else [] for line in lines]
 
 
 def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Rows]:
