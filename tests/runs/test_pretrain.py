@@ -842,7 +842,7 @@ TINY = ("--model-size", "tiny")
         ("--masking", (*TINY, "--objective", "clm", "--masking", "whole-word")),
         ("--objective", (*TINY, "--objective", "nsp")),
         ("--reinit-layers", (*TINY, "--reinit-layers", 1)),
-        ("nothing-held-out", (*TINY, "--early-stopping-patience", 2)),
+        ("nothing-held-out", ("--model", "absent", "--early-stopping-patience", 2)),  # before a model is read or built
         ("tokenizer", ("--model", "MINILM")),
         ("maskign", (*TINY, "--config", "own.yaml")),
     ],

@@ -55,20 +55,33 @@ def refuse_classless(recipe: Recipe) -> None:
         raise UsageError(f"{what}; this recipe is {kind}", hint=hint)
 
 
-def refuse_trained(model: str, recipe: Recipe, rows: Examples) -> None:
-    """Raise UsageError for a model that was fine-tuned on the rows to judge and has memorized their labels; warn about one that
-    was fine-tuned on other rows. recipe: resolved. rows: standardized.
-    """
+def fine_tuned_run(model: str) -> dict[str, Any] | None:
+    """The run.json of a model that bertkit fine-tuned, else None."""
     run = read_run_file(Path(model)) if Path(model).is_dir() else None
-    if run is None or run["recipe"].get("family") == PRETRAINING:
-        return
+    return None if run is None or run["recipe"].get("family") == PRETRAINING else run
+
+
+def refuse_trained(model: str, run: Mapping[str, Any], recipe: Recipe, rows: Examples) -> None:
+    """Raise UsageError for a model that was fine-tuned on the rows to judge and has memorized their labels.
+
+    run: its run.json. recipe: resolved. rows: standardized.
+    """
     own, sha256 = to_json(recipe, name=""), hash_of_rows(recipe, rows)
-    hint = f"start from its own base model: --model {run['model']['name']}"
     if all(run["recipe"].get(source) == own.get(source) for source in ("train", "data", "dataset")) or any(
         of.get("rows_sha256") == sha256 for of in run["data"].values()
     ):
-        raise UsageError("the model was trained on these very rows and would repeat their labels", where=model, hint=hint)
-    progress.warn(f"{model} is a fine-tuned run: if it saw some of these rows, it may have memorized their labels; {hint}")
+        what = "the model was trained on these very rows and would repeat their labels"
+        raise UsageError(what, where=model, hint=_base_model_hint(run))
+
+
+def warn_of_fine_tuned(model: str, run: Mapping[str, Any]) -> None:
+    """Warn about a model that was fine-tuned, perhaps on some of the rows to judge. run: its run.json."""
+    what = f"{model} is a fine-tuned run: if it saw some of these rows, it may have memorized their labels"
+    progress.warn(f"{what}; {_base_model_hint(run)}")
+
+
+def _base_model_hint(run: Mapping[str, Any]) -> str:
+    return f"start from its own base model: --model {run['model']['name']}"
 
 
 def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, output_dir: Path) -> dict[str, Any]:

@@ -65,8 +65,9 @@ class TrainingChecks:
         recipe: resolved; name: what finetune calls it. rows: to train on, standardized. Raises UsageError, MachineError.
         """
         assert self.output_dir is not None
-        if self.label_errors:
-            label_errors.refuse_trained(model, recipe, rows)
+        if self.label_errors and (trained := label_errors.fine_tuned_run(model)) is not None:
+            label_errors.refuse_trained(model, trained, recipe, rows)
+            label_errors.warn_of_fine_tuned(model, trained)
         accelerator = start_accelerator(recipe.training.device)
         reads: list[str | Path] = [model, *input_paths(recipe, name)]
         folder = OutputFolder.prepare(self.output_dir, OUTPUT, resume=True, overwrite=self.overwrite, reads=reads)

@@ -72,7 +72,7 @@ def pretrain(
     """
     start = time.perf_counter()
     accelerator = start_accelerator(config.device)
-    _refuse_settings(config, gpus, accelerator)
+    _refuse_settings(config, continue_with or corpora, gpus, accelerator)
     tokenizer = Tokenizer.load(corpora[0].folder)
     if config.entities is not None:
         read_entities(config.entities, tokenizer)  # raises DataError if they cannot be read
@@ -100,10 +100,11 @@ def pretrain(
     mixes = [mix_of(corpora, tokenizer, config, length, earlier.place_in(phase)) for phase, (length, _) in enumerate(lengths)]
     _warn_of_single_documents(corpora, objective)
     if run is None or run.resume_from is None:
+        _refuse_empty(mixes)
         _show_what_is_read(corpora, mixes)
     rank, world_size = accelerator.process_index, accelerator.num_processes
     validation = held_out_sequences(corpora, tokenizer, config, rank=rank, world_size=world_size)
-    _note_what_is_not_held_out(config, corpora)
+    _note_what_is_not_held_out(corpora)
     to_beat = None if validation is None else _loss_to_beat(validation, objective, mixes[0], tokenizer, accelerator)
     batches_of = partial(micro_batches, limit=config.micro_batch_tokens, rank=rank, world_size=world_size)
     typical = partial(batches_of, masked=sum(config.mlm_probabilities()) / 2)
@@ -167,10 +168,13 @@ class _Earlier(NamedTuple):
         return position[1:] if position and position[0] == phase else ()
 
 
-def _refuse_settings(config: PretrainConfig, gpus: Gpus | None, accelerator: Accelerator) -> None:
-    """Raise UsageError for settings that cannot be used on this machine, or on `gpus`."""
+def _refuse_settings(config: PretrainConfig, corpora: Sequence[Corpus], gpus: Gpus | None, accelerator: Accelerator) -> None:
+    """Raise UsageError for settings that cannot be used with these corpora, or on this machine or `gpus`."""
     refuse_unusable_trackers(config.track)
     refuse_int8(config.precision, "training")
+    if config.early_stopping_patience is not None and not any(_has_held_out(corpus) for corpus in corpora):
+        what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
+        raise UsageError(what, where=str(corpora[0].folder), hint="build it with --validation 1%")
     if gpus is None:
         refuse_unsupported(config, accelerator.device)
     elif config.hours is not None:
@@ -233,25 +237,30 @@ def _warn_of_single_documents(corpora: Sequence[Corpus], objective: Objective) -
             progress.warn(f"{what}: split it with --layout, or train with --objective mlm")
 
 
-def _show_what_is_read(corpora: Sequence[Corpus], mixes: Sequence[Mix]) -> None:
-    """Report how much of each corpus is read. Raises DataError for a corpus without a sequence."""
-    for corpus, sampler in chain.from_iterable(zip(corpora, mix.parts, strict=True) for mix in mixes):
+def _refuse_empty(mixes: Sequence[Mix]) -> None:
+    """Raise DataError for a corpus without a sequence."""
+    for sampler in chain.from_iterable(mix.parts for mix in mixes):
         sampler.lengths(np.arange(1))
+
+
+def _show_what_is_read(corpora: Sequence[Corpus], mixes: Sequence[Mix]) -> None:
+    """Report how much of each corpus is read."""
+    for corpus, sampler in chain.from_iterable(zip(corpora, mix.parts, strict=True) for mix in mixes):
         show_share_read(sampler, corpus.name if len(corpora) > 1 else "")
     warn_of_absent_entities(mixes[0].parts)
 
 
-def _note_what_is_not_held_out(config: PretrainConfig, corpora: Sequence[Corpus]) -> None:
-    """Note which corpora have no held-out text. Raises UsageError if none has, but the held-out loss should stop training."""
-    without = [corpus for corpus in corpora if not corpus.meta["validation"]["shards"]]
-    if len(without) < len(corpora):
-        for corpus in without:
-            progress.note(f"{corpus.name} has no held-out documents: the held-out loss is that of the other text")
+def _has_held_out(corpus: Corpus) -> bool:
+    return bool(corpus.meta["validation"]["shards"])
+
+
+def _note_what_is_not_held_out(corpora: Sequence[Corpus]) -> None:
+    without = [corpus for corpus in corpora if not _has_held_out(corpus)]
+    if len(without) == len(corpora):
+        progress.note("the corpus has no held-out documents: no held-out loss, and the last weights are kept")
         return
-    if config.early_stopping_patience is not None:
-        what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
-        raise UsageError(what, where=str(corpora[0].folder), hint="build it with --validation 1%")
-    progress.note("the corpus has no held-out documents: no held-out loss, and the last weights are kept")
+    for corpus in without:
+        progress.note(f"{corpus.name} has no held-out documents: the held-out loss is that of the other text")
 
 
 def _loss_to_beat(

@@ -107,7 +107,7 @@ def tune(
     of_trials = data._replace(rows={each: data.rows[each] for each in resolved.splits})
     with Trials(output_dir, space, seed=filled(recipe.training).seed, prunes=prunes) as trials:
         with trials.turn():
-            _agree(output_dir, plan)
+            _settle_plan(output_dir, plan)
         for number, trial in enumerate(iter(partial(trials.next, wanted, deadline), None)):
             progress.note(f"trial {trial.number} (number {number + 1} of this process): {_settings_text(trial.params)}")
             own, folder = recipe.overridden(trial.params), trials.folder_of(trial.number)
@@ -179,7 +179,7 @@ def _read(folder: Path) -> dict[str, Any]:
     return values
 
 
-def _agree(folder: Path, plan: dict[str, Any]) -> None:
+def _settle_plan(folder: Path, plan: dict[str, Any]) -> None:
     """Write the plan that all processes share. Raises UsageError if the folder has another one."""
     earlier = _read(folder).get("plan")
     if changed := changed_settings(earlier or plan, plan):
