@@ -77,6 +77,7 @@ _SWITCHES_WITHOUT_EFFECT = """
 _OWN_FOLDER = "--model names a folder or hub id with its own configuration and tokenizer"
 _WHOLE = "splits are evaluated whole; for fewer rows give a smaller file: --validation FILE"
 _JOINED = "--text A,B joins columns with a space; two texts are a pair: --text A --text-pair B"
+_WARMUP = _Theirs(words={"0": ""}, refusal="--warmup-ratio is the share of all steps, such as 0.1")  # 0 is their default
 _TO_SCORE = "bertkit eval scores a model"
 _UPLOAD = "upload the run afterwards: bertkit push RUN OWNER/NAME"
 _TABLE: dict[str, _Theirs] = {
@@ -117,8 +118,7 @@ _TABLE: dict[str, _Theirs] = {
     "tf32": _switch("--precision tf32"),
     "torch_compile": _switch("--compile"),
     "do_predict": _switch(refusal="bertkit predict RUN --split test, after training"),
-    "warmup_steps": _refused("--warmup-ratio is the share of all steps, such as 0.1"),
-    "num_warmup_steps": _refused("--warmup-ratio is the share of all steps, such as 0.1"),
+    **dict.fromkeys(("warmup_steps", "num_warmup_steps"), _WARMUP),
     "max_eval_samples": _refused(_WHOLE),
     "max_predict_samples": _refused(_WHOLE),
     "text_column_delimiter": _refused(_JOINED),
@@ -147,18 +147,18 @@ def translate(argv: Sequence[str]) -> list[str]:
     """The arguments of `bertkit finetune`, itself the first, with the options of transformers' scripts translated.
 
     If no recipe is given, --task_name, --dataset_name or the script decides it. Raises UsageError for options without a
-    counterpart here.
+    counterpart here, and for two recipes.
     """
     rest = list(argv[1:])
     family = _family_of_script(rest[0]) if rest else ""
     rest = rest[1:] if family else rest
-    has_recipe = bool(rest) and not rest[0].startswith("-")
-    own = load_builtin(rest[0]) if has_recipe else None
+    given = rest.pop(0) if rest and not rest[0].startswith("-") else ""
+    own = load_builtin(given) if given else None
     found = _Translated(family or (own.family if own else _CLASSES))
     while rest:
         word = rest.pop(0)
-        flag, has_value, given = word.partition("=")
-        value = given if has_value else None
+        flag, has_value, after = word.partition("=")
+        value = after if has_value else None
         name = flag.removeprefix("--")
         theirs = _TABLE.get(name)
         if flag.startswith("--") and name in _TOGETHER:
@@ -175,6 +175,9 @@ def translate(argv: Sequence[str]) -> list[str]:
         raise UsageError("--do_eval without --do_train only evaluates, but finetune always trains", hint=_TO_SCORE)
     recipe, more = _recipe(found.together)
     recipe = recipe or family
+    if given and recipe not in ("", given):
+        raise UsageError(f"two recipes are named: {given} and {recipe}", hint="leave out one of them")
+    recipe = given or recipe
     more += [*_schedule(found.together), *_batch_size(found.together)]
     found.tell()
     return ["finetune", *([recipe] if recipe else []), *found.words, *more]
@@ -207,10 +210,14 @@ class _Translated:
     switches: dict[str, str] = field(default_factory=dict)
 
     def keep(self, word: str, flag: str) -> None:
-        """A word that stays as it is. Raises UsageError for an unknown option whose name looks like theirs."""
+        """A word that stays as it is, or an option of ours with underscores. Raises UsageError for an unknown option whose name
+        looks like theirs.
+        """
         name = flag.removeprefix("--")
-        if flag.startswith("--") and "_" in name and name not in inspect.signature(finetune).parameters:
-            raise _refusal(flag, "bertkit finetune --help lists the options")
+        if flag.startswith("--") and "_" in name:
+            if not {name, name.removeprefix("no_")} & {*inspect.signature(finetune).parameters}:
+                raise _refusal(flag, "bertkit finetune --help lists the options")
+            word = flag.replace("_", "-") + word.removeprefix(flag)
         self.words.append(word)
 
     def add_switch(self, flag: str, value: str, theirs: _Theirs) -> None:

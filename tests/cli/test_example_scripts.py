@@ -86,11 +86,19 @@ def test_every_name_is_an_option() -> None:
         ("--task_name mrpc", "mrpc"),
         ("--task_name=STS-B", "stsb"),
         ("--seed 1 --task_name SST-2", "sst2 --seed 1"),
+        ("mrpc --task_name MRPC --seed 1", "mrpc --seed 1"),
         # the batch is that of a whole step
         ("cola --per_device_train_batch_size 8", "cola --batch-size 8"),
         ("cola --per_device_train_batch_size 8 --gradient_accumulation_steps 4", "cola --batch-size 32"),
         # other words stay as they are
-        *[("mrpc -m max_steps --max-length 8 --text=max_steps --unknown=1 --class_weights x",) * 2],
+        *[("mrpc -m max_steps --max-length 8 --text=max_steps --unknown=1",) * 2],
+        # underscores in ours
+        (
+            "mrpc --batch_size 8 --class_weights=a_b:1 --fresh_head --no_adam_bias_correction",
+            "mrpc --batch-size 8 --class-weights=a_b:1 --fresh-head --no-adam-bias-correction",
+        ),
+        ("mrpc --warmup_steps 0", "mrpc"),
+        ("mrpc --num_warmup_steps=0", "mrpc"),
         # the columns of each family
         ("conll2003 --text_column_name words --label_column_name=ner", "conll2003 --tokens words --tags ner"),
         ("run_ner.py --text_column_name words", "token-classification --tokens words"),
@@ -129,6 +137,8 @@ def test_options_are_translated(typed: str, ours: str) -> None:
             "amazon_reviews_multi --dataset_config_name en",
             "--train",
         ),
+        ("rte --task_name mrpc", "two recipes are named: rte and mrpc", "leave out one"),
+        ("run_glue.py mrpc", "two recipes are named: mrpc and text-classification", "leave out one"),
         ("--dataset_name squad --dataset_config_name other", "--dataset_name squad", "bertkit recipes"),
         ("--dataset_name ../../x", "--dataset_name ../../x", "bertkit recipes"),
     ],
