@@ -6,6 +6,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from bertkit.errors import DataError, excerpt, listed
 from bertkit.readers import Examples
@@ -76,11 +77,25 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
     if near := similar_name(name, names):
         hint = f"did you mean {near}? rename it, or set it with {option} {shlex.quote(near)}"
     elif any(map(_looks_like_data, names)):
-        asked = "label,text" if len(names) == 2 else f"A,B,... with {len(names)} names"
-        hint = f"the first row looks like data: if the file has no header, name its columns: --columns {asked}"
+        hint = f"the first row looks like data: {header_hint(names)}"
     else:
         hint = f"name the column: {option} NAME"
     raise DataError(f"no column {name!r}; columns: {listed([*map(_excerpt, names)], 12)}", where=examples.source, hint=hint)
+
+
+def header_hint(row: Sequence[Any]) -> str:
+    """What to do if a file has no header. row: its first one."""
+    return f"if the file has no header, name its columns: {columns_option(row)}"
+
+
+def columns_option(row: Sequence[Any]) -> str:
+    """--columns with names for the values of a row; the label is the first or the last, whichever is shorter."""
+    if len(row) > 3:
+        return f"--columns A,B,... with {len(row)} names"
+    texts = ["text", "text_pair"][: max(1, len(row) - 1)]
+    first, last = (len(str(value).encode("utf-8", "replace")) for value in (row[0], row[-1]))  # Chinese is short in characters
+    label = ["label"] if len(row) > 1 else []
+    return f"--columns {','.join([*label, *texts] if first < last else [*texts, *label])}"
 
 
 def similar_name(name: str, names: Sequence[str]) -> str | None:

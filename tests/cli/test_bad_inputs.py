@@ -185,7 +185,7 @@ def rows() -> list[Row]:
         file(18, "text,other\na,pos\nb,neg\n", ["text, other", "--label"]),
         file(18, BARE, ["good movie, pos", "--columns text,label"]),
         file(18, BARE, ["--columns text,label"], "--validation 10%"),
-        file(18, "Where is it?,pos\nbad,neg\n", ["'text'", "--columns label,text"], "--text text"),
+        file(18, "Where is it?,pos\nbad,neg\n", ["'text'", "--columns text,label"], "--text text"),
         file(18, "text;label\na,pos\nb,neg\n", [":1", "--separator ';'"]),
         model(20, with_three_labels, "--fresh-head"),
         model(21, with_config(model_type="roberta"), "roberta", "config.json"),

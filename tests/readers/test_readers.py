@@ -114,10 +114,10 @@ def test_long_fields_are_read_and_the_csv_limit_is_left_alone():
         ("a.tsv", "text\tlabel\na\t1\nb\tc\t1\n", 3, "\\t"),
         ("a.tsv", "text\tlabel\na\t1\nb;1\n", 3, "--separator ';'"),
         ("a.tsv", 'label\ttext\n1\t"one,\ntwo, three"\n', 3, "name the file .csv"),  # a comma is no separator of this
-        ("a.csv", "text,text\na,1\n", 1, "--columns label,text"),
-        ("a.csv", "5,5,great film\n4,5,good\n", 1, "--columns text,text_pair,label"),
-        ("a.csv", "text,\na,1\n", 1, "--columns label,text"),
-        ("a.tsv", "gj04\t1\t\tA sentence.\n", 1, "--columns name1,name2,name3,name4"),
+        ("a.csv", "text,text\na,1\n", 1, "--columns text,label"),
+        ("a.csv", "5,5,great film\n4,5,good\n", 1, "--columns label,text,text_pair"),
+        ("a.csv", "text,\na,1\n", 1, "--columns text,label"),
+        ("a.tsv", "gj04\t1\t\tA sentence.\n", 1, "--columns A,B,... with 4 names"),
         ("a.csv", "text;label\na,1\nb,1\n", 1, "--separator ';'"),
         ("a.tsv", "text,label\na,1\n", 1, "--separator ','"),
         ("a.csv", 'text,label\na,1\nb,"open\nc,1\nd,1\n', 3, '""'),
@@ -334,9 +334,10 @@ def test_columns_are_guessed_where_there_is_no_doubt(names, found):
         ("text label", "Text", "did you mean text?"),
         ("text label", "zzz", "--x NAME"),
         ("ham|Go until jurong point", "zzz", "--columns label,text"),
-        ("good|1", "zzz", "--columns label,text"),
+        ("good|1", "zzz", "--columns text,label"),
         ("neutral|\u4ed6\u8bf4\uff0c\u5988\u5988\u3002", "zzz", "--columns label,text"),
-        ("x|Fine, then|y", "zzz", "--columns A,B,... with 3 names"),
+        ("Fine, then|Right|y", "zzz", "--columns text,text_pair,label"),
+        ("x|Fine, then|y|z", "zzz", "--columns A,B,... with 4 names"),
     ],
 )
 def test_missing_column(names, name, hint):

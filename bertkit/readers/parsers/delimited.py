@@ -15,7 +15,7 @@ from typing import Any
 
 from bertkit.errors import DataError, UsageError, excerpt, listed, plural
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.columns import is_usual_name
+from bertkit.readers.columns import header_hint, is_usual_name
 from bertkit.readers.content import Content, typed_separator
 
 Rows = tuple[Sequence[int], list[list[Any]]]  # a block of rows: the line, from 1, at which each begins; its fields
@@ -137,7 +137,7 @@ def parse_table(
         values = map(list, zip(*rows, strict=True))
         yield Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines, remarks=remarks)
     if empty:
-        raise DataError("the file has a header but no rows", where=source, hint=_columns_hint(width))
+        raise DataError("the file has a header but no rows", where=source, hint=header_hint(names))
 
 
 def _plain_rows(content: Content, separator: str, skipped: int, most: int) -> Iterator[Rows]:
@@ -264,7 +264,7 @@ def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:
     names = [name.strip() for name in row]
     if names[0] == "" and len(names) > 1 and names.count("") == 1:
         names[0] = "Unnamed: 0"  # the row numbers that pandas writes, under the name it reads them by
-    hint = _columns_hint(len(names))
+    hint = header_hint(names)
     if "" in names:
         raise DataError(f"column {names.index('') + 1} of the header has no name", where=where, hint=hint)
     times, notes = Counter(names), []
@@ -295,11 +295,6 @@ def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool) -> s
 
 def _separator_hint(separator: str) -> str:
     return f"name the separator: --separator {separator!r}"
-
-
-def _columns_hint(count: int) -> str:
-    names = {2: "label,text", 3: "text,text_pair,label"}.get(count) or ",".join(f"name{i + 1}" for i in range(count))
-    return f"if the file has no header, name its columns: --columns {names}"
 
 
 def _excerpt(text: str, width: int = 40) -> str:

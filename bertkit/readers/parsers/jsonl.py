@@ -15,7 +15,7 @@ from typing import Any
 
 from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.readers import Examples
-from bertkit.readers.columns import is_usual_name
+from bertkit.readers.columns import columns_option, is_usual_name
 from bertkit.readers.content import Content
 from bertkit.readers.faults import Faults
 from bertkit.readers.json_text import broken_json, kind_of, load_json, refuse_half_characters
@@ -137,7 +137,7 @@ def _as_row(value: Any, where: str, *, columns: tuple[str, ...] | None) -> dict[
                 return value
             case [str(text), dict(annotations)]:
                 return {"text": text, **annotations}
-        hint = f"name the values of these lists: --columns {_names_for(value)}" if isinstance(value, list) else _HINT
+        hint = f"name the values of these lists: {columns_option(value)}" if isinstance(value, list) and value else _HINT
         raise DataError(f"found {kind_of(value)}; expected an object", where=where, hint=hint)
     if isinstance(value, dict):
         what = "--columns is for rows that are lists of values; these rows are objects"
@@ -146,10 +146,6 @@ def _as_row(value: Any, where: str, *, columns: tuple[str, ...] | None) -> dict[
         found = plural(len(value), "value") if isinstance(value, list) else kind_of(value)
         raise DataError(f"found {found}; expected a list of {len(columns)}: {', '.join(columns)}", where=where)
     return dict(zip(columns, value, strict=True))
-
-
-def _names_for(row: list[Any]) -> str:
-    return "text,label" if len(row) == 2 else ",".join(f"name{number}" for number in range(1, len(row) + 1))
 
 
 # --- one object per line ---------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from bertkit.metrics.classification import (
     spearmanr,
 )
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns, similar_name
+from bertkit.readers.columns import columns_named, columns_option, guess_column, require_column, require_columns, similar_name
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.labels import class_name, is_missing, label_name, number_of, refuse_nested_labels, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
@@ -229,10 +229,9 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
                 name = getattr(self, role)
                 if name is None:
                     what = f"it is not clear which column is the text; columns: {', '.join(rows.columns)}"
-                    first, *others = rows.columns
-                    order = "label,text" if others and len(first) < len(others[-1]) else "text,label"
                     longest = max(rows.columns, key=lambda name: sum(map(len, map(str, islice(rows.columns[name], 100)))))
-                    hint = f"name it, such as --text {quote(longest)}; for files without a header --columns {order}"
+                    without = f"for files without a header {columns_option([*rows.columns])}"
+                    hint = f"name it, such as --text {quote(longest)}; {without}"
                     raise DataError(what, where=rows.source, hint=hint)
                 require_columns(rows, name, option=flag_of(role))
 
