@@ -21,11 +21,11 @@ def evaluate(
         typer.Option(
             "--output-dir",
             "-o",
-            "--output",
             help="Folder for the predictions, which replace earlier ones; further splits go into subfolders.",
             metavar="DIR",
         ),
     ] = None,
+    output: Annotated[Path | None, typer.Option("--output", hidden=True)] = None,  # as for predict
     ensemble: Ensemble = False,
     intervals: Annotated[bool, typer.Option("--intervals", help="Show 95% bootstrap intervals of the scores.")] = False,
     errors: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 0,
@@ -57,7 +57,7 @@ def evaluate(
         overrides,
         splits=split or (),
         corpora=corpus or (),
-        output_dir=output_dir,
+        output_dir=output_dir or output,
         ensemble=ensemble,
         intervals=intervals,
         errors=errors,

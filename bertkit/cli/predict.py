@@ -37,7 +37,7 @@ def predict(
         ),
     ] = None,
     output_dir: Annotated[
-        Path | None, typer.Option("--output-dir", help="Folder for the outputs of several files, one per file.")
+        Path | None, typer.Option("--output-dir", "-o", help="Folder for the outputs of several files, one per file.")
     ] = None,
     form: Annotated[
         str | None,

@@ -7,15 +7,14 @@ from typing import Annotated
 
 import typer
 
+from bertkit.reproduce.table import TABLES
+
 
 def reproduce(
     ctx: typer.Context,
     table: Annotated[
         str,
-        typer.Argument(
-            help="glue, squad, ner-features, swag, ablation, sizes, convergence, chinese-masking or zero-shot.",
-            metavar="TABLE",
-        ),
+        typer.Argument(help=f"{', '.join(TABLES[:-1])} or {TABLES[-1]}.", metavar="TABLE"),
     ],
     output_dir: Annotated[
         Path,

@@ -170,6 +170,7 @@ OF_HELP = OF_TYPER | {"bertkit", "numpy"}
         "check",
         "export",
         "report",
+        "reproduce",
         "serve",
         "tune",
         "push",

@@ -135,7 +135,10 @@ def run(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_split_to_a_folder(run: Path, run_bertkit, tmp_path: Path) -> None:
-    command = ("predict", run, "--split", "test", "--output-dir", "out", "--device", "cpu")
+    command = ("predict", run, "--split", "test", "--device", "cpu", "-o", "out")
+    for named in ("out.jsonl", "out.csv.gz"):
+        ran = run_bertkit(*command[:-1], named)
+        assert (ran.code, "--output-dir names a file; expected a folder" in ran.err) == (2, True), ran.err
     assert run_bertkit(*command).code == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"_SUCCESS", "_settings.json", "test.jsonl"}
     again = run_bertkit(*command)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.files.output_folder import refuse_unwritable
-from bertkit.readers.content import nearest_files, plain_name, source_name
+from bertkit.readers.content import extension, nearest_files, plain_name, source_name
+from bertkit.readers.formats import TAGGED, TEXTS, endings_of
 from bertkit.readers.remote import is_url, look_up, path_of
 from bertkit.runs.inference.destination import STDIN, Destination
 from bertkit.runs.inference.outputs import TEXT, OutputFormat, is_text, suffix_of, unfinished
@@ -46,8 +47,17 @@ def destination_of(
         raise UsageError(f"--format is {form!r}; expected {' or '.join(ending.lstrip('.') for ending in here)}")
     if folder is None:
         return Destination({sources[0]: None}, wanted)
-    refuse_unwritable(folder)
+    refuse_unfit_folder(folder)
     return PredictionFolder(_paths_in(folder, sources, wanted), wanted, folder)
+
+
+def refuse_unfit_folder(folder: Path) -> None:
+    """Raise UsageError for a folder of predictions that is a file, is named like one, or cannot be written."""
+    name = folder.name
+    is_named_as_file = plain_name(name) != name or extension(name) in endings_of((*TEXTS, *TAGGED))
+    if folder.is_file() or (is_named_as_file and not folder.is_dir()):
+        raise UsageError("--output-dir names a file; expected a folder", where=str(folder))
+    refuse_unwritable(folder)
 
 
 def _format_named(form: str) -> OutputFormat:

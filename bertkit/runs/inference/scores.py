@@ -14,7 +14,6 @@ from rich.text import Text
 from bertkit import progress
 from bertkit.errors import UsageError, listed, plural
 from bertkit.files import write_files
-from bertkit.files.output_folder import refuse_unwritable
 from bertkit.metrics import bootstrap
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
 from bertkit.metrics.classification import check_metrics
@@ -22,10 +21,9 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import refuse_too_many_segments
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.readers.content import extension, plain_name
-from bertkit.readers.formats import TAGGED, TEXTS, endings_of
 from bertkit.report import Finding, Piece, Report, Table, show
 from bertkit.runs.encoded import Split, encode_split, hash_of_rows
+from bertkit.runs.inference.arguments import refuse_unfit_folder
 from bertkit.runs.inference.held_out_corpora import evaluate_corpora
 from bertkit.runs.inference.language_model import is_language_model, refuse_task_options
 from bertkit.runs.inference.task_predictor import TaskPredictor
@@ -201,15 +199,6 @@ def report_scores(title: str, found: Evaluated, *, intervals: bool = False, erro
         parts.append(Finding("note", f"no interval for {listed(constant)}: all resamples of the rows have the same value"))
     parts += [Finding("note", f"published: {task.recipe.reference_source}")] if published else []
     return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if intervals else {})})
-
-
-def refuse_unfit_folder(folder: Path) -> None:
-    """Raise UsageError for a folder of predictions that is a file, is named like one, or cannot be written."""
-    name = folder.name
-    is_named_as_file = plain_name(name) != name or extension(name) in endings_of((*TEXTS, *TAGGED))
-    if folder.is_file() or (is_named_as_file and not folder.is_dir()):
-        raise UsageError("--output-dir names a file; expected a folder", where=str(folder))
-    refuse_unwritable(folder)
 
 
 def write_predictions(task: Task, found: Evaluated, output_dir: Path) -> None:
