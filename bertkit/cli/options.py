@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -193,7 +193,7 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
         values = json.loads(text, object_pairs_hook=_once) if path.suffix == ".json" else yaml.load(text, _strict_yaml())
         is_of_run = isinstance(values, dict) and is_run(values)
         if isinstance(values, dict) and not is_of_run:
-            values = _underscored(values)
+            values = _once(values.items(), underscored=True)
         json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode("utf-8")
     except OSError as error:
         of_run = "for the options of a run, give its run.json" if isinstance(error, IsADirectoryError) else None
@@ -217,6 +217,9 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
     return FileOptions(without_replaced(values, overrides), None)
 
 
+_YAML_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "timestamp": "a date"}
+
+
 @cache
 def _strict_yaml() -> type:
     """PyYAML's safe loader, but it raises YAMLError for a name that occurs twice, and for aliases (*name): a few lines of them
@@ -237,38 +240,29 @@ def _strict_yaml() -> type:
                     raise yaml.MarkedYAMLError(problem=f"{key.value} occurs twice", problem_mark=key.start_mark)
                 seen.add(str(key.value))
                 if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
-                    name = key.value if isinstance(key, yaml.ScalarNode) else "a list or mapping"
-                    raise yaml.MarkedYAMLError(problem=f"{name} is no name; quote it", problem_mark=key.start_mark)
+                    way = f": write {key.value!r} in quotes" if isinstance(key, yaml.ScalarNode) else ", not a list or mapping"
+                    raise yaml.MarkedYAMLError(problem=f"option names must be text{way}", problem_mark=key.start_mark)
             return super().construct_mapping(node, deep)
 
         def construct_object(self, node: Any, deep: bool = False) -> Any:
             try:
                 return super().construct_object(node, deep)
             except (ValueError, LookupError, AttributeError, ArithmeticError):  # of a value unlike its tag
-                what = f"{node.value!r:.60} is no {node.tag.rpartition(':')[2]}"
+                kind = node.tag.rpartition(":")[2]
+                what = f"{node.value!r:.60} is not {_YAML_KINDS.get(kind, f'of the type {kind}')}"
                 raise yaml.MarkedYAMLError(problem=what, problem_mark=node.start_mark) from None
 
     return Loader
 
 
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Raises ValueError for a name that occurs twice."""
+def _once(pairs: Iterable[tuple[str, Any]], *, underscored: bool = False) -> dict[str, Any]:
+    """A JSON object, or options under their names with underscores. Raises ValueError for a name that occurs twice."""
     found: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
-            raise ValueError(f"{name} occurs twice")
-        found[name] = value
-    return found
-
-
-def _underscored(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options under their names with underscores. Raises ValueError for one with two spellings."""
-    found: dict[str, Any] = {}
-    for name, value in options.items():
-        underscored = name.replace("-", "_")
-        if underscored in found:
-            raise ValueError(f"{underscored} occurs twice, also as {underscored.replace('_', '-')}")
-        found[underscored] = value
+        own = name.replace("-", "_") if underscored else name
+        if own in found:
+            raise ValueError(f"{own} occurs twice" + (f", also as {own.replace('_', '-')}" if underscored else ""))
+        found[own] = value
     return found
 
 

@@ -31,7 +31,8 @@ def recipes(
         if name not in listed:
             raise UsageError(f"no recipe {name!r}", hint=did_you_mean(name, listed))
         if (path := listed[name].path) is None:
-            raise UsageError(f"the recipe {name} comes {listed[name].description}; only bertkit's own can be printed or copied")
+            what = f"the recipe {name} comes from the package {listed[name].package}"
+            raise UsageError(f"{what}; only bertkit's own can be printed or copied")
         source = path
     if copy is not None:
         target = copy / source.name.lstrip("_")
@@ -44,5 +45,8 @@ def recipes(
     elif name is not None:
         typer.echo(source.read_text(encoding="utf-8"), nl=False)
     else:
-        rows = [[recipe.name, recipe.family, recipe.description] for recipe in listed.values()]
+        rows = [
+            [each.name, each.family, f"from the package {each.package}" if each.package else each.description]
+            for each in listed.values()
+        ]
         progress.table("recipes", ["name", "family", "task"], rows, stdout=True)

@@ -24,12 +24,13 @@ REMOVED = ("ragged", "empty_texts", "no_label", "eval_those_there", "strip")  # 
 
 
 class Listed(NamedTuple):
-    """A recipe as `bertkit recipes` lists it."""
+    """A recipe as `bertkit recipes` lists it: one of bertkit with its file, or one of another package."""
 
     name: str
-    description: str
-    family: str
-    path: Path | None  # None for a recipe of another package
+    description: str = ""
+    family: str = ""
+    path: Path | None = None
+    package: str = ""
 
 
 def list_recipes() -> list[Listed]:
@@ -47,7 +48,7 @@ def list_recipes() -> list[Listed]:
         if point.name in own:
             what = f"the package {package} has a recipe {point.name!r}, a name that bertkit uses itself"
             raise UsageError(what, hint=f"rename its entry point of the group {ENTRY_POINTS}, or uninstall it")
-        listed.append(Listed(point.name, f"from the package {package}", "", None))
+        listed.append(Listed(point.name, package=package))
     return listed
 
 

@@ -210,33 +210,34 @@ def test_an_option_replaces_those_that_it_excludes(tmp_path: Path, saved, typed,
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "row"),
+    ("name", "content", "row", "told"),
     [
-        ("run.yaml", "seed: 1\na: [1\nb: 2\n", ":3"),
-        ("run.yaml", "- 1\n", ""),
-        ("run.yaml", "seed: &a 1\nmax_steps: *a\n", ":2"),  # a few such lines can stand for gigabytes
-        ("run.yaml", "!!map [a]", ":1"),
-        ("run.yaml", "seed: 1\nmax_steps: 1\nseed: 2\n", ":3"),  # which of the two?
-        ("run.json", '{"seed": 1, "seed": 2}', ""),
-        ("run.yaml", "learning-rate: 1\nlearning_rate: 2\n", ""),
-        ("run.json", '{"learning-rate": 1, "learning_rate": 2}', ""),
-        ("run.yaml", "seed: 1\nmax_steps: !!int ''\n", ":2"),
-        ("run.yaml", "max_steps: !!float '-'\n", ":1"),
-        ("run.yaml", "fresh_head: !!bool maybe\n", ":1"),
-        ("run.yaml", "metric: !!timestamp foo\n", ":1"),
-        ("run.yaml", f"seed: {':'.join('1' * 300)}.0\n", ":1"),
-        ("run.yaml", "seed: 1\nrecipe:\n  a: 1\n  1: 2\n", ":4"),
-        ("run.yaml", "seed: 1\non: 2\n", ":2"),  # YAML's true
-        ("run.yaml", "caf\xe9: 1\n", ""),
-        ("run.yaml", "output-dir: run\n", ""),
-        ("run.json", "{'a': 1}", ""),
+        ("run.yaml", "seed: 1\na: [1\nb: 2\n", ":3", ""),
+        ("run.yaml", "- 1\n", "", ""),
+        ("run.yaml", "seed: &a 1\nmax_steps: *a\n", ":2", ""),  # a few such lines can stand for gigabytes
+        ("run.yaml", "!!map [a]", ":1", ""),
+        ("run.yaml", "seed: 1\nmax_steps: 1\nseed: 2\n", ":3", ""),  # which of the two?
+        ("run.json", '{"seed": 1, "seed": 2}', "", "seed occurs twice"),
+        ("run.yaml", "learning-rate: 1\nlearning_rate: 2\n", "", "learning_rate occurs twice, also as learning-rate"),
+        ("run.json", '{"learning-rate": 1, "learning_rate": 2}', "", "learning_rate occurs twice, also as learning-rate"),
+        ("run.yaml", "seed: 1\nmax_steps: !!int ''\n", ":2", "'' is not a whole number"),
+        ("run.yaml", "max_steps: !!float '-'\n", ":1", "'-' is not a number"),
+        ("run.yaml", "fresh_head: !!bool maybe\n", ":1", "'maybe' is not true or false"),
+        ("run.yaml", "metric: !!timestamp foo\n", ":1", "'foo' is not a date"),
+        ("run.yaml", f"seed: {':'.join('1' * 300)}.0\n", ":1", ""),
+        ("run.yaml", "seed: 1\nrecipe:\n  a: 1\n  1: 2\n", ":4", "option names must be text: write '1' in quotes"),
+        ("run.yaml", "[a]: 1\n", ":1", "option names must be text, not a list or mapping"),
+        ("run.yaml", "seed: 1\non: 2\n", ":2", "write 'on' in quotes"),  # YAML's true
+        ("run.yaml", "caf\xe9: 1\n", "", ""),
+        ("run.yaml", "output-dir: run\n", "", ""),
+        ("run.json", "{'a': 1}", "", ""),
     ],
 )
-def test_a_file_of_options_that_cannot_be_used(tmp_path: Path, name: str, content: str, row: str) -> None:
+def test_a_file_of_options_that_cannot_be_used(tmp_path: Path, name: str, content: str, row: str, told: str) -> None:
     (tmp_path / name).write_bytes(content.encode("latin-1"))
     with pytest.raises(UsageError) as error:
         read_options(tmp_path / name, finetune, {})
-    assert error.value.where == f"{tmp_path / name}{row}"
+    assert (error.value.where, told in error.value.what) == (f"{tmp_path / name}{row}", True), error.value.what
 
 
 TYPED = {"question_column": "q", "null_threshold": 1.5}

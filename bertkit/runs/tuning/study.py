@@ -160,8 +160,9 @@ def tune(
     show(report_tuning(summary, output_dir))
     if lost := [trial for trial in summary["trials"] if trial["state"] == LOST]:
         never = "; ".join(_settings_text(trial["settings"]) for trial in lost)
-        what = f"{len(lost)} of {plural(len(summary['trials']), 'trial')} without a score"
-        progress.warn(f"{what}, after {TRIES} attempts that were killed: {never}")
+        have, each = ("has", "it") if len(lost) == 1 else ("have", "each")
+        what = f"{len(lost)} of {plural(len(summary['trials']), 'trial')} {have} no score"
+        progress.warn(f"{what}: {each} was killed {TRIES} times ({never})")
     progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
     return summary
 

@@ -272,7 +272,8 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     def remarks_on_tuning(self, truth: Sequence[Any]) -> tuple[str, ...]:
         if not (few := self._target.too_few(truth)):
             return ()
-        return (f"the threshold stays {HALF} for labels that fewer than {ENOUGH} rows have, or lack: {listed(few, 12)}",)
+        which = f"labels that fewer than {ENOUGH} rows have, or that fewer than {ENOUGH} rows lack"
+        return (f"the threshold stays {HALF} for {which}: {listed(few, 12)}",)
 
     def thresholds_tuned(self) -> dict[str, float]:
         return {f"threshold_{label}": value for label, value in (self.thresholds or {}).items()}
