@@ -260,7 +260,6 @@ class TrainConfig:
     logging_steps: int = option(
         10, "log loss and learning rate to metrics.jsonl every this many steps", unit="steps", minimum=1
     )
-
     track: tuple[str, ...] | None = option(None, "also report to these dashboards: tensorboard, wandb, trackio, mlflow")
 
     def __post_init__(self) -> None:
@@ -271,6 +270,8 @@ class TrainConfig:
         if self.schedule not in (None, stable) and self.decay_ratio not in (None, options_of(self)["decay_ratio"].default):
             what = f"--decay-ratio has no effect with --schedule {self.schedule}"
             raise UsageError(what, hint=f"add --schedule {stable}, or leave it out")
+        if self.schedule == stable and (self.warmup_ratio or 0) + (self.decay_ratio or 0) > 1 + 1e-9:  # rounding
+            raise UsageError(f"--warmup-ratio {self.warmup_ratio} and --decay-ratio {self.decay_ratio} add up to more than 1")
 
     @property
     def longer(self) -> str:
@@ -413,8 +414,7 @@ class PretrainConfig(TrainConfig):
             return [(self.max_length, 1.0)]
         matches = [re.fullmatch(r"(\d+):(\d+(?:\.\d+)?)%", phase) for phase in self.phases]
         lengths = [(int(match[1]), float(match[2]) / 100) for match in matches if match]
-        whole = math.isclose(sum(share for _, share in lengths), 1.0)
-        if None in matches or not whole or min(length for length, _ in lengths) < 8:
+        if None in matches or not math.isclose(sum(share for _, share in lengths), 1.0) or min(lengths)[0] < 8:
             what = f"--phases is {','.join(self.phases)!r}; expected lengths of 8 or more with shares that add up to 100%"
             raise UsageError(what, hint="as in --phases 128:90%,512:10%")
         return lengths
