@@ -326,21 +326,23 @@ def test_a_sheet_is_read_as_csv_would_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "line"),
+    ("data", "line", "hint"),
     [
-        (workbook(["text", "label"], ["a", 1], ["b", 2, "c"]), ":3"),
-        (workbook(["text", None, "label"], ["a", 1, 2]), ":1"),
-        (workbook(["text", "text"], ["a", 1]), ":1"),
-        (workbook(["text"]), ""),
-        (workbook(), ""),
-        (b"", ""),
-        (b"text,label\n", ""),
-        (workbook(["text"], ["a"])[:-40], ""),
+        (workbook(["text", "label"], ["a", 1], ["b", 2, "c"]), ":3", "clear the cell 'c'"),
+        (workbook(["A title"], ["text", "label"], ["a", 1]), ":2", "title above the header, remove it; else clear the cell"),
+        (workbook(["text", None, "label"], ["a", 1, 2]), ":1", ""),
+        (workbook(["text", "text"], ["a", 1]), ":1", "give each column its own name"),
+        (workbook(["text"]), "", ""),
+        (workbook(), "", ""),
+        (b"", "", ""),
+        (b"text,label\n", "", ""),
+        (workbook(["text"], ["a"])[:-40], "", ""),
     ],
 )
-def test_broken_workbook_is_refused_by_row(tmp_path: Path, data: bytes, line: str) -> None:
+def test_broken_workbook_is_refused_by_row(tmp_path: Path, data: bytes, line: str, hint: str) -> None:
     path = write(tmp_path / "a.xlsx", data)
-    assert refused(read_file, path).where == f"{path}{line}"
+    error = refused(read_file, path)
+    assert (error.where, hint in (error.hint or "")) == (f"{path}{line}", True), error.hint
 
 
 def test_without_openpyxl_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,15 @@ def test_long_fields_are_read_and_the_csv_limit_is_left_alone():
         ("a.tsv", "text\tlabel\na\t1\nb\tc\t1\n", 3, "\\t"),
         ("a.tsv", "text\tlabel\na\t1\nb;1\n", 3, "--separator ';'"),
         ("a.tsv", 'label\ttext\n1\t"one,\ntwo, three"\n', 3, "name the file .csv"),  # a comma is no separator of this
-        ("a.csv", "text,text\na,1\n", 1, "--columns text,label"),
+        (
+            "a.csv",
+            "text,text\na,1\n",
+            1,
+            "--columns text,label; else give each column its own name",
+        ),
+        ("a.csv", "A title\ntext,label\na,1\n", 2, "if the first line is a title above the header, remove it; else put text"),
+        ("a.csv", "A title,,\ntext,label,id\na,1,2\n", 1, "title above the header"),
+        ("a.tsv", "A title\n\ntext\tlabel\na\t1\n", 3, "title above the header"),
         ("a.csv", "5,5,great film\n4,5,good\n", 1, "--columns label,text,text_pair"),
         ("a.csv", "text,\na,1\n", 1, "--columns text,label"),
         ("a.tsv", "gj04\t1\t\tA sentence.\n", 1, "--columns A,B,... with 4 names"),

@@ -25,6 +25,7 @@ _SEPARATORS = (",", ";", "\t", "|")
 _LONGEST_FIELD = 2**31 - 1
 _NAME = re.compile(r"\s*[\w#./-]+( [\w#./-]+){0,2}\s*|")  # of a column; the first of pandas's has none
 _SNIFFED = 20  # rows
+IF_TITLE = "if the first line is a title above the header, remove it"
 
 
 def parse_delimited(
@@ -266,11 +267,14 @@ def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:
         names[0] = "Unnamed: 0"  # the row numbers that pandas writes, under the name it reads them by
     hint = header_hint(names)
     if "" in names:
-        raise DataError(f"column {names.index('') + 1} of the header has no name", where=where, hint=hint)
+        titled = f"{IF_TITLE}; {hint}" if names.count("") == len(names) - 1 else hint
+        raise DataError(f"column {names.index('') + 1} of the header has no name", where=where, hint=titled)
     times, notes = Counter(names), []
     shared = [name for name in times if times[name] > 1]
     if len(shared) == len(times) or any(re.fullmatch(r"[\d.]+", name) for name in shared):  # a row, and no header
-        raise DataError(f"the header names column {_excerpt(shared[0])} twice", where=where, hint=hint)
+        numbers = [str(number) for number, name in enumerate(names, start=1) if name == shared[0]]
+        what = f"the header has the name {_excerpt(shared[0])} {len(numbers)} times, in columns {listed(numbers)}"
+        raise DataError(what, where=where, hint=f"{hint}; else give each column its own name")
     for each in shared:
         places = [place for place, name in enumerate(names) if name == each]
         free = (name for name in (f"{each} ({number})" for number in count(1)) if name not in names)
@@ -288,9 +292,10 @@ def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool) -> s
         return _separator_hint(other)
     if len(row) < width:
         return "is a field missing, or is a text split over two lines?"
+    title = f"{IF_TITLE}; else " if width == 1 else ""
     if quoting:
-        return f'put text that contains {separator!r} in quotes: "..."'
-    return f"text that contains {separator!r} is cut there: write such rows as JSON lines, or as CSV with quotes"
+        return f'{title}put text that contains {separator!r} in quotes: "..."'
+    return f"{title}text that contains {separator!r} is cut there: write such rows as JSON lines, or as CSV with quotes"
 
 
 def _separator_hint(separator: str) -> str:

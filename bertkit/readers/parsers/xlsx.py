@@ -17,7 +17,7 @@ from zipfile import ZipFile
 from bertkit.errors import DataError, MachineError
 from bertkit.readers import Examples, Remarks, batched
 from bertkit.readers.content import Content, too_large
-from bertkit.readers.parsers.delimited import Rows, parse_table, without_empty_rows
+from bertkit.readers.parsers.delimited import IF_TITLE, Rows, parse_table, without_empty_rows
 
 _ZIP = b"PK\x03\x04"
 
@@ -90,7 +90,8 @@ def _text(value: Any) -> str:
 
 
 def _hint(row: list[str], width: int) -> str:
-    return f"clear the cell {row[width]!r:.40}, right of the header's last column, or name its column"
+    title = f"{IF_TITLE}; else " if width == 1 else ""
+    return f"{title}clear the cell {row[width]!r:.40}, right of the header's last column, or name its column"
 
 
 @contextmanager
