@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -314,11 +315,19 @@ def test_a_run_says_whether_it_beats_them(run_bertkit, model: Path, tmp_path: Pa
 def test_check_shows_what_must_be_beaten(run_bertkit, model: Path, tmp_path: Path) -> None:
     rows = "".join(f"{text},{'praise' if 'good' in text else 'blame'}\n" for text in TEXTS * 4)
     (tmp_path / "rows.csv").write_text("text,label\n" + rows, encoding="utf-8")
-    ran = run_bertkit("check", "rows.csv", "--text", "text", "--label", "label", "-m", model, "--precision", "fp32")
-    assert (ran.code, BAG_OF_WORDS in ran.err, LINEAR_PROBE in ran.err) == (0, True, True)
-    without_model = run_bertkit("check", "rows.csv", "--text", "text", "--label", "label")
-    table = without_model.err[without_model.err.index("to beat") :]
-    assert [(name in table) for name in (MAJORITY, BAG_OF_WORDS, LINEAR_PROBE)] == [True, True, False]
+    command = ("check", "rows.csv", "--text", "text", "--label", "label", "--json")
+    for options, names in (
+        (("-m", model, "--precision", "fp32"), (MAJORITY, BAG_OF_WORDS, LINEAR_PROBE)),
+        ((), (MAJORITY, BAG_OF_WORDS)),
+    ):
+        ran = run_bertkit(*command, *options)
+        assert ran.code == 0, ran.err
+        found = json.loads(ran.out)
+        assert ([*found["baselines"]], "measured" in found) == ([*names], bool(options))
+        assert (found["baselines"][BAG_OF_WORDS], "baselines" in found.get("measured", ())) == (1.0, False)
+        table = ran.err[ran.err.index("to beat") :]
+        assert all(re.search(rf"{name} +│ +{score:.4f} ", table) for name, score in found["baselines"].items()), table
+        assert (LINEAR_PROBE in table) == (LINEAR_PROBE in names)
 
 
 def test_check_of_a_run_probes_the_model_that_it_began_with(

@@ -18,7 +18,7 @@ from bertkit.report import Report, Table, show
 from bertkit.runs.checks.labelled import Checked, check_data
 from bertkit.runs.checks.target import open_data
 from bertkit.runs.checks.training import TrainingChecks
-from bertkit.runs.finetuning.baselines import baselines_of_data
+from bertkit.runs.finetuning.baselines import Baselines, baselines_of_data
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.pretraining.sequences import sampler_of
 from bertkit.runs.run_file import require_run
@@ -55,11 +55,13 @@ def check_labelled(
         model, pretrained = target, open_model_or_run(target)
     checked = check_data(opened, splits, pretrained)
     report = checked.report(target)
+    found = report.json
     if pretrained is None:
         progress.note("without --model, lengths and unknown tokens are not checked, and no examples are shown")
-        _show_baselines(opened, checked)
+        if (to_beat := _baselines(opened, checked)) is not None:
+            show(to_beat.report())
+            found["baselines"] = to_beat.first_scores()
     show(report)
-    found = report.json
     if pretrained is not None and checked.has_errors:
         if (rows := next(iter(checked.splits.values()), None)) is not None:  # None if no split could be read
             task = Task.unfitted(opened)
@@ -76,19 +78,22 @@ def check_labelled(
         found |= training.run(opened, checked.splits[opened.train_split], name=name, model=model, count=count)
     elif model is not None:
         options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "checked": True, "num_examples": count}
-        found["measured"] = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)
+        measured = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)
+        if "baselines" in measured:
+            found["baselines"] = measured.pop("baselines")
+        found["measured"] = measured
     return found, checked.has_errors
 
 
-def _show_baselines(recipe: Recipe, checked: Checked) -> None:
-    """What a model on this data has to beat."""
+def _baselines(recipe: Recipe, checked: Checked) -> Baselines | None:
+    """What a model on this data has to beat; None if that cannot be told."""
     if checked.has_errors or not recipe.eval_splits:
-        return
+        return None
     try:
-        if (to_beat := baselines_of_data(recipe, recipe.eval_splits[0])) is not None:
-            show(to_beat.report())
+        return baselines_of_data(recipe, recipe.eval_splits[0])
     except DataError as error:  # too few rows to hold some out
         progress.warn(f"finetune needs rows to evaluate on: {error.line}")
+        return None
 
 
 def check_corpus(corpus: Path, overrides: dict[str, Any], examples: int, *, drawn: bool) -> dict[str, Any]:

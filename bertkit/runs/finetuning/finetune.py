@@ -104,7 +104,7 @@ def finetune(
     if run is None:
         if (to_beat := baselines_of(training, examples)) is not None:
             show(to_beat.report())
-        return try_out(training)
+        return try_out(training) | ({} if to_beat is None else {"baselines": to_beat.first_scores()})
     values = describe_run(
         recipe=to_json(recipe, name=name),
         training=task.recipe.training,
