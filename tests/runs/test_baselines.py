@@ -305,6 +305,7 @@ def test_a_run_says_whether_it_beats_them(run_bertkit, model: Path, tmp_path: Pa
     assert ("not clearly better than these baselines: bag of words, linear probe" in told) == (learning_rate > 0)
     assert ("try a higher --num-epochs" in told) == (learning_rate == 0), "1.0 cannot be beaten"
     assert ("makes the same prediction for every row" in told) == (learning_rate == 0)
+    assert "still improving" not in told, "1.0 cannot be improved, and without a learning rate nothing is"
     steps = run["best"]["step"], run["total_steps"]
     assert told.count(f"step {steps[1]}: validation/accuracy") == 1, "each evaluation is told"
     none = run_bertkit("finetune", "text-classification", *data, *common, "-o", "none", "--no-baselines")

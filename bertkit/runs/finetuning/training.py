@@ -32,7 +32,7 @@ from bertkit.runs.inference.task_predictor import predict_and_tell
 from bertkit.runs.publishing.card import model_card
 from bertkit.runs.scoring import CONSTANT, Scored, score_splits, scores_table
 from bertkit.runs.target import open_target
-from bertkit.tasks.recipe import published_scores
+from bertkit.tasks.recipe import Recipe, published_scores
 from bertkit.tasks.task import Task
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import train
@@ -213,7 +213,7 @@ def train_into(
     if to_beat is not None:
         best = open_target(str(folder), None, {}, to_predict=True)
         show(to_beat.compare(predict_and_tell(best, replace(to_beat.examples, remarks=Remarks()))))
-    _warn_of_training(state, MetricsLog(folder).read(), training.config)
+    _warn_of_training(state, MetricsLog(folder).read(), recipe, training.config)
     if architecture == "BertModel":
         progress.note("transformers does not know this head: it opens the folder only as an encoder")
     if not is_part:
@@ -254,7 +254,7 @@ def baselines_of(training: PreparedFinetuning, examples: Mapping[str, Examples])
     return fit_baselines(task, *rows, evaluated, training.pretrained, training.accelerator)
 
 
-def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]], config: TrainConfig) -> None:
+def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]], recipe: Recipe, config: TrainConfig) -> None:
     """Report a run that ended too early or learned nothing. events: of metrics.jsonl."""
     for name in state.best_scores:
         if name.endswith(CONSTANT):
@@ -262,6 +262,7 @@ def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]], co
             progress.warn(f"{split}: the model makes the same prediction for every row; train longer, or raise --learning-rate")
     loss = next((name for name in state.last_scores if name.endswith("/loss")), None)
     losses = [event[loss] for event in events if loss is not None and loss in event]
-    if state.best_step == state.step and len(losses) > 1 and losses[-1] == min(losses):
+    is_perfect = state.best_objective == (1 if recipe.greater_is_better else 0)
+    if state.best_step == state.step and len(losses) > 1 and losses[-1] == min(losses) and not is_perfect:
         improving = "still improving: the last evaluation has the best score and the lowest loss"
         progress.note(f"{improving}; {config.longer} may help")
