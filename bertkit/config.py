@@ -270,8 +270,6 @@ class TrainConfig:
         if self.schedule not in (None, stable) and self.decay_ratio not in (None, options_of(self)["decay_ratio"].default):
             what = f"--decay-ratio has no effect with --schedule {self.schedule}"
             raise UsageError(what, hint=f"add --schedule {stable}, or leave it out")
-        if self.schedule == stable and (self.warmup_ratio or 0) + (self.decay_ratio or 0) > 1 + 1e-9:  # rounding
-            raise UsageError(f"--warmup-ratio {self.warmup_ratio} and --decay-ratio {self.decay_ratio} add up to more than 1")
 
     @property
     def longer(self) -> str:

@@ -419,7 +419,7 @@ def logged_losses(run_dir: Path) -> list[float]:
 
 
 def prediction_run(shape: Shape, module: nn.Module, micro_batch_tokens: int) -> tuple[ModelOutputs, list[int]]:
-    """What `predict` gives, and the features whose sequences this process put through the model."""
+    """What `outputs_of` gives, and the features whose sequences this process put through the model."""
     accelerator = start_accelerator("cpu")
     seen: list[int] = []
     with module.register_forward_pre_hook(lambda _, batch: seen.extend(batch[0].features.tolist())):

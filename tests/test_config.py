@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -263,14 +262,7 @@ def test_settings_of_a_recipe_are_checked_too() -> None:
     for schedule in ("linear", "constant"):
         with pytest.raises(UsageError, match=f"--decay-ratio has no effect with --schedule {schedule}"):
             TrainConfig(schedule=schedule, decay_ratio=0.5)
-    stable = partial(TrainConfig, schedule="warmup_stable_decay")
-    assert filled(stable(decay_ratio=0.5)).decay_ratio == 0.5
-    for ratios in ({"warmup_ratio": 0.6, "decay_ratio": 0.5}, {"decay_ratio": 0.95}, {"warmup_ratio": 0.85}):
-        with pytest.raises(UsageError, match=r"--warmup-ratio \S+ and --decay-ratio \S+ add up to more than 1"):
-            filled(stable(**ratios))
-    for warmup in (0.0, 0.1, 0.3, 0.7, 0.9, 1.0):
-        stable(warmup_ratio=warmup, decay_ratio=1 - warmup)
-    filled(TrainConfig(warmup_ratio=0.9))
+    assert filled(TrainConfig(schedule="warmup_stable_decay", decay_ratio=0.5)).decay_ratio == 0.5
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,7 @@ def test_steps_start_from_their_checkpoint_and_count_its_tokens(made: Callable[[
     folder, _ = made("convergence")
     figures = {cell["row"]: cell for cell in json.loads((folder / "convergence.json").read_text())["cells"]}
     early, late = (figures[f"masked, {share}% of the steps"] for share in (40, 100))
-    assert early["start"] == "step 4 of the row's own pre-training"
+    assert early["start"] == "a model pre-trained for this table, at step 4"
     assert (early["tokens"], late["tokens"]) == (4 * 16 * 32, 8 * 16 * 32)
     assert not {*early["commands"]} & {*late["commands"]}
 

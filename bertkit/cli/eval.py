@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bertkit.cli.options import AsJson, Ensemble, RecipeOfModel, RunOrModel, print_json, recipe_options, with_options
+from bertkit.errors import UsageError
 
 
 @with_options(recipe_options("eval"))
@@ -51,6 +52,8 @@ def evaluate(
     """
     from bertkit.runs.inference.scores import evaluate
 
+    if output is not None and output_dir is not None:
+        raise UsageError("--output-dir is given twice, once as --output", hint="leave out one of them")
     evaluate(
         target,
         recipe,

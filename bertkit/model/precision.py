@@ -158,14 +158,30 @@ def _of_gpu(device: torch.device) -> str:
 def multiplying_in(precision: str) -> Iterator[None]:
     """In this context, GPUs multiply float32 in TF32, which has 10 instead of 23 mantissa bits, if that is the precision; else
     exactly. The settings are those of the process."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    restored = _restoring()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"  # for a BiLSTM
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
+        for restore in restored:
+            restore()
+
+
+def _restoring() -> list[Callable[[], None]]:
+    """What restores the settings of the process as they are now, by whichever of torch's two interfaces they were made."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    restored: list[Callable[[], None]] = []
+    try:
+        restored.append(partial(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision()))
+    except RuntimeError:
+        restored.append(partial(setattr, matmul, "fp32_precision", matmul.fp32_precision))
+    try:
+        restored.append(partial(setattr, cudnn, "allow_tf32", cudnn.allow_tf32))
+    except RuntimeError:
+        parts = (getattr(cudnn, name) for name in ("conv", "rnn"))
+        restored += [partial(setattr, each, "fp32_precision", each.fp32_precision) for each in parts]
+    return restored
 
 
 def multiply_in(module: torch.nn.Module, precision: str, device: torch.device) -> None:

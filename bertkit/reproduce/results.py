@@ -21,7 +21,7 @@ from bertkit.runs.run_file import require_run
 from bertkit.runs.series import summarize, summarize_score
 
 AVERAGE = "average"  # a column of its own
-OWN = "the row's own pre-training"
+OWN = "a model pre-trained for this table"
 OF_ALL_ROWS = ("seeds", "layers x hidden size", "starts from", "selected by", "pre-training tokens")  # if they agree
 
 
@@ -93,7 +93,7 @@ def _origin(run: Run) -> tuple[str, int | None]:
         return start, None
     values, place = require_run(pretrained.output), Path(start).name
     step = int(place.rpartition("-")[2]) if place.startswith("checkpoint-") else values["last"]["step"]
-    return f"step {step} of {OWN}" if place.startswith("checkpoint-") else OWN, Course.of(values).tokens_before(step)
+    return f"{OWN}, at step {step}" if place.startswith("checkpoint-") else OWN, Course.of(values).tokens_before(step)
 
 
 def _judge(table: PaperTable, cells: Sequence[Cell]) -> list[dict[str, Any]]:

@@ -313,7 +313,7 @@ class Recipe(ABC):
         faults = self.refused(rows, labelled=labelled)
         if labelled and faults and len(faults) == len(rows):
             raise DataError(f"no row can be used: {summary_of([*faults.values()])}", where=rows.source)
-        rest = self._numbered(rows).without(faults) if faults else rows
+        rest = self._numbered(rows).without(faults)
         unread = [why for why in faults.values() if why.startswith(_UNREAD)]
         if labelled and len(unread) > len(rows) / 2:
             what = f"{len(unread)} of {len(rows)} rows are empty or cannot be read; are encoding and separator right?"

@@ -60,7 +60,7 @@ class Task(Presentation):
     untruncated_by: ClassVar[str | None] = None  # the option that keeps all of a long text, if there is one
     by_word: ClassVar[bool] = False  # whether each word of an example has its own prediction
     refuses_only_blank: ClassVar[bool] = False  # whether training refuses rows only for lack of text
-    labels_are_words: ClassVar[bool] = False  # whether labels may be misspelt; tags are too short and alike
+    labels_are_classes: ClassVar[bool] = False  # of whole rows; tags are too short and alike to tell misspelt ones
 
     recipe: Recipe
     fresh_head: bool = False

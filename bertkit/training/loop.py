@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit import progress
-from bertkit.config import TrainConfig
+from bertkit.config import TrainConfig, filled
 from bertkit.errors import ModelError, Stopped, UsageError
 from bertkit.manifest import MANIFEST, raise_damage
 from bertkit.model import peers
@@ -221,7 +221,10 @@ def train(
 
 
 def refuse_unsupported(config: TrainConfig, device: torch.device) -> None:
-    """Raise UsageError or MachineError for settings that this machine cannot train with."""
+    """Raise UsageError or MachineError for settings that cannot be trained with, or not on this machine."""
+    steps = filled(config)
+    if steps.schedule == "warmup_stable_decay" and steps.warmup_ratio + steps.decay_ratio > 1 + 1e-9:  # rounding
+        raise UsageError(f"--warmup-ratio {steps.warmup_ratio} and --decay-ratio {steps.decay_ratio} add up to more than 1")
     refuse_without_gpu(config.precision, device)
     if config.compile:
         refuse_without_compiler(device)

@@ -158,10 +158,9 @@ def note(values: Mapping[str, Any]) -> str:
     """What the sides were given."""
     counts = ", ".join(f"{task} {of_task['rows']}" for task, of_task in values["tasks"].items())
     packages = ", ".join(f"{name} {values['versions'][name]}" for name in PEERS if name in values["versions"])
-    (rounds,) = {
-        len(each[measure]) for of_task in values["tasks"].values() for each in of_task["sides"].values() for measure in MEASURES
-    }
-    made = "One round" if rounds == 1 else f"Medians of {rounds} rounds"
+    sides = [side for of_task in values["tasks"].values() for side in of_task["sides"].values()]
+    rounds = sorted({len(side[measure]) for side in sides for measure in MEASURES})
+    made = "One round" if rounds == [1] else f"Medians of {' or '.join(map(str, rounds))} rounds"
     return f"Validation rows: {counts}. {made}. {packages}.{limits(values)}"
 
 

@@ -250,9 +250,9 @@ def render(values: Mapping[str, Any]) -> str:
         rows.append(
             ["the preset, against the baseline", "", f"**{fmean(runs['loss']):.3f}**", *gain, "", str(len(runs["loss"])), ""]
         )
-    runs = [*zip(*([each for row in stages.values() for each in row[name]] for name in ("commit", "machine")), strict=True)]
-    made = "; ".join(f"commit {commit[:12]} on {machine}" for commit, machine in dict.fromkeys(runs))
-    note = f"The runs were made at {made}."
+    made = dict.fromkeys(each for row in stages.values() for each in zip(row["commit"], row["machine"], strict=True))
+    places = "; ".join(f"commit {commit[:12]} on {machine}" for commit, machine in made)
+    note = f"The runs were made at {places}."
     return "\n".join([*markdown.table(HEADER, rows, numbers_from=2), "", note, "", *markdown.commands([values]), ""])
 
 

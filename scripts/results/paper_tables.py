@@ -40,7 +40,7 @@ def measure(name: str, *, force: bool) -> dict[str, Any]:
     found = json.loads((ROOT / FOLDER / f"{TABLES[name]}.json").read_text(encoding="utf-8"))
     cells = [{key: value for key, value in cell.items() if key != "commands"} for cell in found["cells"]]
     seeds = list(range(1, max(cell["seeds"] for cell in cells) + 1))
-    starts = ", ".join(dict.fromkeys(re.sub(r"^step \d+ of ", "", cell["start"]) for cell in cells))
+    starts = ", ".join(dict.fromkeys(re.sub(r", at step \d+$", "", cell["start"]) for cell in cells))
     own = {"name": name, "command": [line], **origin, "seeds": seeds, "model": {"name": starts}}
     return {**own, **found, "cells": cells}
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from bertkit.report import Finding
+from bertkit.reproduce.results import report_table
 from scripts.results import command_lines, comparison, paired, paper_tables
 
 CELL = {
@@ -44,7 +46,7 @@ FOUND = {
     "source": "Devlin et al. (2019), table 7",
     "scale": "laptop",
     "note": "the order of the rows",
-    "cells": [CELL, {**CELL, "row": "last layer", "mean": 0.8125, "start": "the row's own pre-training"}],
+    "cells": [CELL, {**CELL, "row": "last layer", "mean": 0.8125, "start": "a model pre-trained for this table"}],
     "claims": [CLAIM],
 }
 
@@ -71,13 +73,24 @@ def executed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def test_a_reproduced_table_becomes_a_result_without_the_paths_of_its_runs(executed: list[str]) -> None:
     values = paper_tables.measure("table_ner_features", force=False)
     assert executed == values["command"] == paper_tables.commands("table_ner_features")
-    assert (values["seeds"], values["model"]["name"]) == ([1, 2], "minilm, the row's own pre-training")
+    assert (values["seeds"], values["model"]["name"]) == ([1, 2], "minilm, a model pre-trained for this table")
     assert "/srv" not in json.dumps(values)
     assert values["cells"][0]["each"] == CELL["each"]
     rendered = paper_tables.render(values)
     assert "| fine-tuned | CoNLL-2003 F1 | validation/f1 | 0.8750 |" in rendered
     assert "| fine-tuning is better | fine-tuned - last layer |" in rendered
     assert rendered.count("| shown |") == 1
+
+
+def test_what_all_rows_share_is_said_once() -> None:
+    columns = lambda cells: report_table({**FOUND, "cells": cells}).parts[0].columns  # noqa: E731
+    other = {**CELL, "row": "last layer", "start": "a model pre-trained for this table", "selected_by": None}
+    assert {"starts from", "selected by"} <= {*columns([CELL, other])}
+    assert not {"seeds", "layers x hidden size", "pre-training tokens", "pre-trained"} & {*columns([CELL, other])}
+    assert "published" in columns([CELL, {**other, "published": None}])
+    assert "published" not in columns([{**CELL, "published": None}])
+    notes = [part.what for part in report_table(FOUND).parts if isinstance(part, Finding)]
+    assert notes[0] == "all rows: seeds 2; layers x hidden size 6 x 384, 12 heads; selected by best validation/f1"
 
 
 def test_only_force_makes_the_runs_anew_and_once(executed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,6 +310,11 @@ def test_unknown_labels_are_errors_where_training_refuses_them(tmp_path: Path, t
         severity = "error" if training_refuses(folder, tiny_model_dir, **overrides) else "warning"
         assert severity == ("error" if tag == "b-loc" or (tag == "c" and not overrides) else "warning")
         assert_found(check(folder, **overrides), (severity, f"train: {tag}", []), others=True)
+    (tags / "dev.conll").write_text("they O\nAnna NOUN\nhe B-LOC\nBerlin b-loc\n", encoding="utf-8")
+    found = check(tags)
+    assert_found(
+        found, ("error", "train: NOUN, b-loc", []), ("error", "not all tags are chunk tags", ["dev.conll:1"]), others=True
+    )
     assert_found(check(data, labels="a,d"), ("error", "unknown label 'b'", ["train.csv:3"]), others=True)
 
 

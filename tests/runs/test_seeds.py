@@ -248,6 +248,7 @@ def test_a_summary_of_scores() -> None:
         ("validation/HasAns_exact", (0.97, 1.0, 0.99), (None, 1.0)),
         ("validation/pearson", (-0.99, -1.0, -0.97), (-1.0, None)),
         ("validation/loss", (0.02, 0.3, 1.0), (0.0, None)),
+        ("validation/perplexity", (1.5, 9.0, 30.0), (1.0, None)),
         ("validation/best_f1_thresh", (0.02, -0.3, 1.0), (None, None)),
         ("validation/points", (99.0, 100.0, 98.0), (None, None)),
         ("validation/my_f1", (99.0, 100.0, 98.0), (None, None)),

@@ -304,7 +304,7 @@ def test_answers_have_ids_and_as_many_candidates_as_asked_for(make_model_dir, ru
         (["--format", "parquet"], "--format is 'parquet'"),
         (["new.csv"], "2 files to predict"),
         (["--output", "out.csv", "--output-dir", "out"], "--output-dir"),
-        (["--output-dir", "new.csv"], "the output folder is a file (new.csv)"),
+        (["--output-dir", "new.csv"], "--output-dir names a file; expected a folder (new.csv)"),
     ],
 )
 def test_what_cannot_be_written_is_refused_at_once(

@@ -645,6 +645,12 @@ def test_questions_with_the_id_of_another_can_be_left_out(tmp_path: Path) -> Non
     broken = jsonl(FULL, FULL | {"context": ""}, "{", FULL, FULL | {"id": "0"}).replace('"{"', "{")
     assert load(tmp_path, broken, on_error="skip").columns["id"] == ["0_", "3", "0"], "numbered as in the file"
     assert load(tmp_path, broken.replace(', "id": "0"', ""), on_error="skip").columns["id"] == ["0", "3", "4"], "without ids"
+    whole = jsonl(*(FULL | {"context": f"{CONTEXT} {row}"} for row in range(12)))
+    for rows in (whole, whole + "{\n"):  # a row that is left out changes no id of rows that are held out
+        (tmp_path / "twelve.jsonl").write_text(rows, encoding="utf-8")
+        recipe = QuestionAnswering(train=str(tmp_path / "twelve.jsonl"), validation="25%", on_error="skip").resolved()
+        held_out = recipe.standardize(read_splits(recipe).rows["validation"], labelled=True).columns
+        assert held_out["id"] == [context.split()[-1] for context in held_out["context"]]
     both = jsonl(FULL | {"id": "1"}, FULL, FULL | {"id": "1_"})
     assert load(tmp_path, both).columns["id"] == ["1", "1__", "1_"]
     assert load(tmp_path, content, to_predict=True, on_error="skip").columns["id"] == [*"xyxz"]

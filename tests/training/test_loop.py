@@ -30,7 +30,7 @@ from bertkit.model.precision import multiplying_in
 from bertkit.training import loss_scale
 from bertkit.training import optimizer as optimizer_module
 from bertkit.training.batching import Sampler, training_batches
-from bertkit.training.loop import Interrupted, step_losses, train
+from bertkit.training.loop import Interrupted, refuse_unsupported, step_losses, train
 from bertkit.training.loss_scale import LossScale
 from bertkit.training.state import TrainState
 
@@ -170,6 +170,20 @@ def test_how_float32_is_multiplied_is_set_for_the_training_alone(
         training_run(SENTENCE, dataclasses.replace(TRAINING, precision=precision), 1, tmp_path, module=module)
         assert products() == outside == (before, before == "high")
     assert seen == {(during, during == "high")}
+
+
+@pytest.mark.filterwarnings("ignore:Please use the new API")
+def test_what_was_set_by_torchs_newer_names_is_restored() -> None:
+    """The older ones cannot even be read then."""
+    parts = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+    with multiplying_in("fp32"):
+        for part in parts:
+            part.fp32_precision = "tf32"
+        with pytest.raises(RuntimeError, match="mix of the legacy and new"):
+            torch.get_float32_matmul_precision()
+        with multiplying_in("fp32"):
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert [part.fp32_precision for part in parts] == ["tf32"] * 3
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -458,3 +472,14 @@ def test_a_damaged_checkpoint_is_not_resumed(tmp_path: Path) -> None:
 def test_config_is_as_the_tests_suppose() -> None:
     assert Classifier().bert.config.hidden_dropout_prob == 0
     assert SENTENCE.features.num_tokens.max() > TRAINING.micro_batch_tokens / 4  # several micro-batches a step
+
+
+@pytest.mark.parametrize("ratios", [{"warmup_ratio": 0.6, "decay_ratio": 0.5}, {"decay_ratio": 0.95}, {"warmup_ratio": 0.85}])
+def test_warm_up_and_decay_fit_into_the_steps(ratios: dict[str, float]) -> None:
+    """Refused when training starts, not when the settings of a finished run are read."""
+    stable = partial(TrainConfig, schedule="warmup_stable_decay")
+    with pytest.raises(UsageError, match=r"--warmup-ratio \S+ and --decay-ratio \S+ add up to more than 1"):
+        refuse_unsupported(stable(**ratios), torch.device("cpu"))
+    for warmup in (0.0, 0.1, 0.3, 0.7, 0.9, 1.0):
+        refuse_unsupported(stable(warmup_ratio=warmup, decay_ratio=1 - warmup), torch.device("cpu"))
+    refuse_unsupported(TrainConfig(warmup_ratio=0.9), torch.device("cpu"))

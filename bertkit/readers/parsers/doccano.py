@@ -56,8 +56,11 @@ def parse_doccano(content: Content, *, keep_broken: bool = False, labelled: bool
     in_units = sum(_fit(text, from_utf16(text, place)) - _fit(text, place) for text, place in places) > 0
     notes = (_READ + ("UTF-16 units" if in_units else "characters"),) if places else ()
     for block in blocks:
+        if not in_units:
+            yield replace(block, remarks=Remarks(notes))
+            continue
         columns = {name: list(values) for name, values in block.columns.items()}
-        for row, text in enumerate(_texts(block)) if in_units else ():
+        for row, text in enumerate(_texts(block)):
             try:
                 for name in columns.keys() & {*_SPANS}:
                     if isinstance(spans := columns[name][row], list) and isinstance(text, str):

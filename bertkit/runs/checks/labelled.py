@@ -223,7 +223,7 @@ def _label_faults(
             notes = [note for note in named[split].remarks.notes if note not in splits[split].remarks.notes]
             remarks += Remarks(tuple(f"{split}: {note}" for note in notes))
         except DataError as error:
-            if not task.refuses_labels({*labels[split]} - known, known):
+            if not (task.labels_are_classes and task.refuses_labels({*labels[split]} - known, known)):  # they are found anyway
                 findings.append(_error(split, error))
     return findings, remarks, named
 
@@ -249,8 +249,8 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
 
 
 def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:
-    are_words = Task.families[recipe.family].labels_are_words
-    common = [name for name, count in known.items() if count >= _RARE and are_words]
+    are_classes = Task.families[recipe.family].labels_are_classes
+    common = [name for name, count in known.items() if count >= _RARE and are_classes]
     rare = sorted((name for name, count in known.items() if count < _RARE), key=known.__getitem__)
     if rare:
         weighted = isinstance(recipe, ClassLossRecipe) and recipe.other_loss is None

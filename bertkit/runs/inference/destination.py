@@ -27,7 +27,7 @@ class Destination:
     form: OutputFormat
 
     def has(self, source: str) -> bool:
-        """Whether the output of a source is finished, so that it need not be predicted."""
+        """Whether the output of a source is finished, so that it need not be predicted; only a folder may have some."""
         return False
 
     @property
@@ -57,7 +57,7 @@ class Destination:
         """Raise UsageError for output of another command here, which this one would mix with its own."""
 
     def claimed(self, state: OutputState, sources: Sequence[str]) -> AbstractContextManager[None]:
-        """While it is open, no other command opens the output of these sources."""
+        """In this context, no other command may open the output of these sources. Only a folder needs it: a file has a lock."""
         return nullcontext()
 
     def close(self) -> None:

@@ -127,7 +127,7 @@ class OutputState(NamedTuple):
             return None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             pass
-        what = "the progress of the predictions is damaged, or was written by another version of bertkit"
+        what = "the record of the predictions there is damaged, or was written by another version of bertkit"
         raise UsageError(what, where=str(path), hint="start over with --overwrite")
 
     def content(self) -> dict[str, Any]:

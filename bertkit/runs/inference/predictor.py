@@ -308,5 +308,5 @@ def _form(row: Row) -> str:
 def checked_rows(rows: Iterable[Row]) -> Iterable[Row]:
     """The rows. Raises UsageError for a single row, whose letters or columns would be read as rows."""
     if isinstance(rows, (str, Mapping)):
-        raise UsageError("rows is one row; expected a list of rows", hint="put it in brackets: predict([row])")
+        raise UsageError("rows is one row; expected a list of rows", hint="put it in brackets: [row]")
     return rows

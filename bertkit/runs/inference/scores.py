@@ -98,7 +98,7 @@ def evaluate(
 
     splits, corpora: by default those of the recipe, or of the run. output_dir: a folder to write the predictions into, if any.
     ensemble: average the runs of a series. intervals, errors: as in `report_scores`. scored: called with the scores before the
-    predictions are written. Raises UserError.
+    predictions are written, so that a full disk cannot lose them. Raises UserError.
     """
     if output_dir is not None:
         refuse_unfit_folder(output_dir)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from bertkit import progress
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.devices import OneProcess, Processes, start_accelerator, start_processes
-from bertkit.model.precision import refuse_int8
+from bertkit.model.precision import multiplying_in, refuse_int8
 from bertkit.model.pretrained import refuse_too_many_segments
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, is_blank
@@ -130,7 +131,8 @@ class TaskPredictor(Predictor):
                 outputs += [int(np.argmax(prediction.probabilities)) for prediction in self.predict_examples(examples)]
             windows = np.bincount(features.examples)[features.examples]
             how = (self.micro_batch_tokens, self.processes.device)
-            values = inputs_times_gradients(self.model, features, outputs[features.examples], *how)
+            with multiplying_in(self.precision.name) if self.processes.device.type == "cuda" else nullcontext():
+                values = inputs_times_gradients(self.model, features, outputs[features.examples], *how)
             columns = [*examples.given(task.recipe.in_order).values()]
             shares = [each / number for each, number in zip(values, windows, strict=True)]
             words = sum_by_word(columns, self.pretrained.tokenizer, self.max_length, task.recipe.truncate, shares)

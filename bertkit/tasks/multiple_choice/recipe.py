@@ -55,7 +55,7 @@ class MultipleChoice(PoolingRecipe):
         kind, ambiguous = self.labels_are, False
         if kind is None:
             whole = rows.without(self.refused(rows, labelled=False))
-            kind, ambiguous = _kind_of_labels(whole, named["label"], named["choices"])
+            kind, ambiguous = _kind_of_labels(whole if len(whole) else rows, named["label"], named["choices"])
         notes = guessed(self, named)
         if kind == "numbers from 1" and self.labels_are is None:
             notes += (f"the labels in column {named['label']!r} count from 1: none is 0, and one is the last choice's number",)

@@ -58,7 +58,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     input_roles: ClassVar[tuple[str, ...]] = INPUTS
     untruncated_by: ClassVar[str | None] = "--truncate windows"
     refuses_only_blank: ClassVar[bool] = True
-    labels_are_words: ClassVar[bool] = True
+    labels_are_classes: ClassVar[bool] = True
 
     recipe: TextClassification
     numbers: tuple[str, ...] | None = None
