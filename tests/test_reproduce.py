@@ -265,7 +265,8 @@ def test_a_table_at_smoke_scale(name: str, made: Callable[[str], tuple[Path, Ran
     for claim in found["claims"]:
         difference = figures[claim["higher"], claim["column"]]["mean"] - figures[claim["lower"], claim["column"]]["mean"]
         assert claim["difference"] == pytest.approx(difference)
-        assert f"| {claim['verdict']} |" in page
+        assert claim["verdict"] is None, "two steps of tiny models prove nothing"
+        assert f"| {claim['over']} | - |" in page
     assert table.scale.note in page
     assert table.source in page
     assert table.source.partition("'")[0] in (folder / f"{name}.html").read_text()

@@ -108,7 +108,8 @@ def _judge(table: PaperTable, cells: Sequence[Cell]) -> list[dict[str, Any]]:
         for claim in claims:
             found = difference(claim.higher, claim.lower)
             over = "rows and seeds" if fine_tuned else "seeds"
-            judged.append({**claim._asdict(), **found, "over": over, "verdict": _verdict(found["interval"])})
+            verdict = _verdict(found["interval"]) if table.scale.judges else None
+            judged.append({**claim._asdict(), **found, "over": over, "verdict": verdict})
     return judged
 
 

@@ -26,7 +26,10 @@ class Step(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """seeds: of fine-tuning, which share pretraining_seeds. values: of placeholders. note: what its figures mean."""
+    """seeds: of fine-tuning, which share pretraining_seeds. values: of placeholders. note: what its figures mean.
+
+    judges: whether they say anything about a paper's claims.
+    """
 
     name: str
     note: str
@@ -34,6 +37,7 @@ class Scale(NamedTuple):
     pretraining_seeds: int
     values: Mapping[str, str]
     steps: Mapping[str, Step]
+    judges: bool = True
 
 
 class Column(NamedTuple):

@@ -105,6 +105,11 @@ def require_run(folder: Path) -> dict[str, Any]:
     return values
 
 
+def unfinished_warning(name: str, run: Mapping[str, Any]) -> str:
+    """A warning for a run whose training has not ended; "" for others."""
+    return "" if run["status"] == "finished" else f"{name} is not finished: using its best model so far"
+
+
 def refuse_folder_of_runs(folder: Path) -> None:
     """Raise UsageError for a folder of runs, such as several seeds, that is not itself a run or a model."""
     if (folder / RUN_FILE).is_file() or (folder / "config.json").is_file():

@@ -12,7 +12,14 @@ from bertkit.model.config import BLOCK_KEY
 from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_long
 from bertkit.readers import Remarks
 from bertkit.runs.remarks import report_remarks
-from bertkit.runs.run_file import is_recipe_of, read_recipe, read_run_file, refuse_folder_of_runs, refuse_without_model
+from bertkit.runs.run_file import (
+    is_recipe_of,
+    read_recipe,
+    read_run_file,
+    refuse_folder_of_runs,
+    refuse_without_model,
+    unfinished_warning,
+)
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
@@ -92,8 +99,7 @@ def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_p
         task = Task.restore(pretrained.config, recipe, where=name)
     else:
         task = Task.restore(pretrained.config, None, overrides, where=name)
-    if run is not None and run["status"] != "finished":
-        unfinished = f"{name} is not finished: using its best model so far"
-        task = replace(task, remarks=task.remarks + Remarks(warnings=(unfinished,)))
+    if run is not None and (warning := unfinished_warning(name, run)):
+        task = replace(task, remarks=task.remarks + Remarks(warnings=(warning,)))
     refuse_too_long(task.recipe.training.max_length, pretrained.config)
     return Opened(pretrained, task, written, run or {})

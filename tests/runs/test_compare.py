@@ -186,6 +186,13 @@ def test_epochs_are_no_setting_where_the_number_of_steps_is_given() -> None:
     assert found == {"training.num_epochs": [None, 3], "training.max_steps": [9, None]}
 
 
+def test_what_is_better_lower_is_told() -> None:
+    score = {"pearson": 0.5, "mean_squared_error": 1.0}
+    found = compared([Side(name, RUN, [lambda rows: score]) for name in ("a", "b")], 3, resamples=1)
+    (note,) = (part for part in report_comparison(found).parts if isinstance(part, Finding) and "better" in part.what)
+    assert (note.severity, note.what) == ("note", "lower is better: mean_squared_error")
+
+
 def test_runs_without_a_common_score_are_told() -> None:
     found = compared([Side(name, RUN, [lambda rows, name=name: {name: 1.0}]) for name in ("a", "b")], 3, resamples=1)
     scores, warning = report_comparison(found).parts

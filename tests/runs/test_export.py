@@ -435,7 +435,7 @@ def test_int8_is_compared_and_the_card_says_how(tmp_path: Path, make_model_dir: 
     ran = exported(run, "--int8", "--output-dir", folder, "--force")  # a tiny random model may well lose
     assert ran.code == 0, ran.err[-400:]
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "decisions on 12 texts agree" in card
+    assert "decisions agree on 12 texts" in card
     assert "95%" in card
     assert "compared on only 12 texts; 5000" in ran.err
     assert len(predicted_alone(folder, tmp_path / "rows.jsonl", "--int8")) == len(TEXTS)
@@ -467,7 +467,7 @@ def test_masks_are_compared_on_texts(tmp_path: Path, make_model_dir: Callable[..
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     ran = exported(model, "--int8", "--force", "--texts", tmp_path / "texts.txt", "--output-dir", tmp_path / "exported")
     assert ran.code == 0, ran.err[-400:]
-    assert "on 6 texts agree" in ran.err
+    assert "agree on 6 texts" in ran.err
     assert "masked_accuracy" in ran.err
 
 

@@ -124,6 +124,10 @@ def test_a_mix_is_scored_with_the_weights_that_it_was_trained_with(
     ran = run_bertkit("eval", "run", "--json")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out) == pytest.approx(read_json(tmp_path / "run/run.json")["best"]["scores"], rel=1e-6)
+    assert "is not finished" not in ran.err
+    (tmp_path / "run/run.json").write_text(json.dumps(read_json(tmp_path / "run/run.json") | {"status": "running"}))
+    ran = run_bertkit("eval", "run")
+    assert (ran.code, "warning: run is not finished: using its best model so far" in ran.err) == (0, True), ran.err
 
 
 def test_each_corpus_that_is_named_is_scored(

@@ -110,6 +110,8 @@ def test_numbers_may_differ_by_a_tenth_of_a_deviation(tmp_path: Path, make_model
     scores = [sklearn.metrics.mean_squared_error(truth, each) for each in (exact, exact + shifts)]
     assert is_of(found, "mean_squared_error", *scores)
     assert not found.greater_is_better
+    assert found.near == pytest.approx(0.1 * np.std(exact))
+    assert f"50.00% of 12 numbers agree within {found.near:.3g}, a tenth of the numbers' standard deviation" in found.faults[0]
 
 
 class Guesser(nn.Module):

@@ -701,13 +701,16 @@ def test_a_command_that_another_has_overtaken_changes_nothing(tmp_path: Path) ->
     def at(source: str) -> Destination:
         return destination_of([source], None, tmp_path / "out", None, [".jsonl"], overwrite=False)
 
-    mine, theirs = OutputState({"model": 1}, {}), OutputState({"model": 2}, {})
+    mine, theirs = OutputState({"model": 1, "id": "n"}, {}), OutputState({"model": 2, "id": None}, {})
     for progress in (mine, theirs):
         at("a.csv").refuse_other_content(progress)  # the folder is empty
     with at("a.csv").claimed(theirs, ["a.csv"]):
         pass
     before = (tmp_path / "out" / "_settings.json").read_bytes()
-    with pytest.raises(UsageError, match="different settings: model was 2, is 1"), at("b.csv").claimed(mine, ["b.csv"]):
+    with (
+        pytest.raises(UsageError, match="settings: model was 2, is 1; id was not set, is 'n'"),
+        at("b.csv").claimed(mine, ["b.csv"]),
+    ):
         pass
     assert (tmp_path / "out" / "_settings.json").read_bytes() == before
 

@@ -38,7 +38,7 @@ class Verdict:
 
     texts, decisions: how many were compared; agreement: the share of equal decisions. score: the name of the first score on the
     dev rows, and its value in float32 and quantized; None without dev rows. interval: 95%, of the difference. speeds: texts per
-    second of both graphs. greater_is_better: for the score.
+    second of both graphs. greater_is_better: for the score. near: of numbers, by how much equal ones may differ.
     """
 
     texts: int
@@ -48,13 +48,14 @@ class Verdict:
     interval: tuple[float, float] | None
     speeds: tuple[float, float]
     greater_is_better: bool = True
+    near: float | None = None
 
     @property
     def faults(self) -> list[str]:
         """Why it does not pass; empty if it does."""
         found = []
         if not self.agreement >= AGREEMENT:  # nan, for no decisions, does not pass
-            found.append(f"only {self.agreement:.2%} of {plural(self.decisions, 'decision')} agree, expected {AGREEMENT:.0%}")
+            found.append(f"only {self._agreed}, expected {AGREEMENT:.0%}")
         if self.score is not None:
             name, exact, quantized = self.score
             if self.greater_is_better:
@@ -69,12 +70,19 @@ class Verdict:
     @property
     def remarks(self) -> list[str]:
         """Remarks for the user, one line each."""
-        found = [f"int8: {self.agreement:.2%} of {plural(self.decisions, 'decision')} on {plural(self.texts, 'text')} agree"]
+        found = [f"int8: {self._agreed} on {plural(self.texts, 'text')}"]
         if self.score is not None:
             name, exact, quantized = self.score
             bounds = format_interval(self.interval, "+.4f")
             found.append(f"int8: {name} {quantized:.4f}, in float32 {exact:.4f}; the difference is in {bounds} (95%)")
         return found
+
+    @property
+    def _agreed(self) -> str:
+        if self.near is None:
+            return f"{self.agreement:.2%} of {plural(self.decisions, 'decision')} agree"
+        within = f"within {self.near:.3g}, a tenth of the numbers' standard deviation,"
+        return f"{self.agreement:.2%} of {plural(self.decisions, 'number')} agree {within} with float32"
 
     @property
     def warnings(self) -> list[str]:
@@ -100,24 +108,22 @@ def compare_tasks(predictor: TaskPredictor, graphs: tuple[Graph, Graph], texts: 
             # one batch per feature: a batch's quantized activations share a scale, which neighbours would change
             (found,) = outputs_of_each([graphs[1]], split.features, 1, predictor.processes, bar=bar)
             quantized.append(task.decode(found.outputs, split.features, split.examples))
-    equal = [
-        _agreement(*([*chain.from_iterable(map(task.decisions, side))] for side in pair))
-        for pair in zip(exact, quantized, strict=True)
-    ]
+    ours, theirs = ([*chain.from_iterable(map(task.decisions, chain.from_iterable(side)))] for side in (exact, quantized))
+    near = _NEAR * float(np.std(ours)) if ours and isinstance(ours[0], float) else None
     scorers = None
     if dev is not None:
         truth = task.truth(dev.examples)
         scorers = (task.scorer(exact[-1], truth), task.scorer(quantized[-1], truth))
     count = sum(len(split.examples) for split in splits)
     rows = 0 if dev is None else len(dev.examples)
-    verdict = _verdict(count, np.concatenate(equal), scorers, rows, graphs, texts.features)
-    return replace(verdict, greater_is_better=task.recipe.greater_is_better)
+    verdict = _verdict(count, _agreement(ours, theirs, near), scorers, rows, graphs, texts.features)
+    return replace(verdict, greater_is_better=task.recipe.greater_is_better, near=near)
 
 
-def _agreement(exact: Sequence[Any], quantized: Sequence[Any]) -> NDArray[np.bool_]:
-    """Which decisions are equal or, for numbers, close."""
-    if exact and isinstance(exact[0], float):
-        return np.abs(np.subtract(exact, quantized)) <= _NEAR * np.std(exact)
+def _agreement(exact: Sequence[Any], quantized: Sequence[Any], near: float | None) -> NDArray[np.bool_]:
+    """Which decisions are equal or, for numbers, differ by at most `near`."""
+    if near is not None:
+        return np.abs(np.subtract(exact, quantized)) <= near
     return np.array([one == other for one, other in zip(exact, quantized, strict=True)], dtype=bool)
 
 

@@ -24,7 +24,7 @@ from bertkit.runs.encoded import Split
 from bertkit.runs.inference.language_model import LanguageModelPredictor, objective_of, settings_of
 from bertkit.runs.pretraining.held_out import score_language_model
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences
-from bertkit.runs.run_file import corpora_of, read_run_file
+from bertkit.runs.run_file import corpora_of, read_run_file, unfinished_warning
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -43,6 +43,8 @@ def open_held_out(name: str, corpora: Sequence[str | Path], overrides: Mapping[s
     """A model and held-out sequences from its own corpora, or from others with the same tokenizer. Raises UsageError."""
     pretrained = open_pretrained(name)
     values = read_run_file(pretrained.folder)
+    if values is not None and (warning := unfinished_warning(name, values)):
+        progress.warn(warning)
     folders = [*corpora]
     if not corpora:
         if values is None:

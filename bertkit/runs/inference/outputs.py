@@ -145,7 +145,8 @@ class OutputState(NamedTuple):
             name, pair = key.partition(".")[2] or key, (before.get(key), now.get(key))
             is_long = any(isinstance(value, (list, dict)) for value in pair)
             # an option of the recipe is recorded twice: it is listed once
-            told.setdefault(name, f"another {name}" if is_long else "{} was {!r}, is {!r}".format(name, *pair))
+            was, now_is = ("not set" if value is None else repr(value) for value in pair)
+            told.setdefault(name, f"another {name}" if is_long else f"{name} was {was}, is {now_is}")
         if told:
             what = f"{named} were made with different settings: {listed([*told.values()], 4, '; ')}"
             raise UsageError(what, where=where, hint=START_OVER)

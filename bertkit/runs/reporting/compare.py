@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bertkit import progress
 from bertkit.errors import UsageError, plural
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval, resampled
+from bertkit.metrics.classification import LOWER_IS_BETTER
 from bertkit.model.precision import precision_of
 from bertkit.readers import Examples, join_blocks
 from bertkit.report import Finding, Report, Table
@@ -250,9 +251,11 @@ def report_comparison(comparison: Mapping[str, Any]) -> Report:
         for row in comparison["differences"]
         if row["side"] not in comparison["same"]
     ]
+    lower = [name for name in scores if name in LOWER_IS_BETTER]
+    notes = [Finding("note", f"lower is better: {', '.join(lower)}")] if lower else []
     several = any(side["runs"] > 1 for side in sides)
     drawn = f"paired bootstrap over rows{' and one run of each side' if several else ''}"
     tested = [Table(drawn, columns, differences)] if differences else []
     none = [] if comparison["differences"] else [Finding("warning", "the runs have no score in common: nothing is compared")]
     same = [Finding("note", f"{name} has exactly the same scores as {sides[0]['name']}") for name in comparison["same"]]
-    return Report([*parts, *tested, *none, *same], comparison)
+    return Report([*parts, *tested, *notes, *none, *same], comparison)
