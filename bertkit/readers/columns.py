@@ -89,13 +89,14 @@ def header_hint(row: Sequence[Any]) -> str:
 
 
 def columns_option(row: Sequence[Any]) -> str:
-    """--columns with names for the values of a row; the label is the first or the last, whichever is shorter."""
-    if len(row) > 3:
-        return f"--columns A,B,... with {len(row)} names"
-    texts = ["text", "text_pair"][: max(1, len(row) - 1)]
+    """--columns with names for the values of a row; of two, the label is the shorter one. More have no guess, as one may be an
+    id.
+    """
+    if len(row) > 2:
+        return f"--columns A,B,... with {len(row)} names, among them text and label"
     first, last = (len(str(value).encode("utf-8", "replace")) for value in (row[0], row[-1]))  # Chinese is short in characters
-    label = ["label"] if len(row) > 1 else []
-    return f"--columns {','.join([*label, *texts] if first < last else [*texts, *label])}"
+    names = ["label", "text"] if first < last else ["text", "label"][: len(row)]
+    return f"--columns {','.join(names)}"
 
 
 def similar_name(name: str, names: Sequence[str]) -> str | None:

@@ -123,7 +123,7 @@ def test_long_fields_are_read_and_the_csv_limit_is_left_alone():
         ("a.csv", "A title\ntext,label\na,1\n", 2, "if the first line is a title above the header, remove it; else put text"),
         ("a.csv", "A title,,\ntext,label,id\na,1,2\n", 1, "title above the header"),
         ("a.tsv", "A title\n\ntext\tlabel\na\t1\n", 3, "title above the header"),
-        ("a.csv", "5,5,great film\n4,5,good\n", 1, "--columns label,text,text_pair"),
+        ("a.csv", "5,5,great film\n4,5,good\n", 1, "--columns A,B,... with 3 names, among them text and label"),
         ("a.csv", "text,\na,1\n", 1, "--columns text,label"),
         ("a.tsv", "gj04\t1\t\tA sentence.\n", 1, "--columns A,B,... with 4 names"),
         ("a.csv", "text;label\na,1\nb,1\n", 1, "--separator ';'"),
@@ -344,7 +344,7 @@ def test_columns_are_guessed_where_there_is_no_doubt(names, found):
         ("ham|Go until jurong point", "zzz", "--columns label,text"),
         ("good|1", "zzz", "--columns text,label"),
         ("neutral|\u4ed6\u8bf4\uff0c\u5988\u5988\u3002", "zzz", "--columns label,text"),
-        ("Fine, then|Right|y", "zzz", "--columns text,text_pair,label"),
+        ("T000|Where is it?|card", "zzz", "header, name its columns: --columns A,B,... with 3 names"),  # the first may be an id
         ("x|Fine, then|y|z", "zzz", "--columns A,B,... with 4 names"),
     ],
 )
