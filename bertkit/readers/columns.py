@@ -76,11 +76,25 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
         return name
     if near := similar_name(name, names):
         hint = f"did you mean {near}? rename it, or set it with {option} {shlex.quote(near)}"
-    elif any(map(_looks_like_data, names)):
-        hint = f"the first row looks like data: {header_hint(names)}"
     else:
-        hint = f"name the column: {option} NAME"
-    raise DataError(f"no column {name!r}; columns: {listed([*map(_excerpt, names)], 12)}", where=examples.source, hint=hint)
+        hint = data_hint(names) or f"name the column: {option} NAME"
+    raise DataError(f"no column {name!r}; columns: {listed_columns(names)}", where=examples.source, hint=hint)
+
+
+def listed_columns(names: Iterable[str]) -> str:
+    """The names of columns, on one line; a long one, such as a text of a file without a header, is shortened."""
+    return listed([*map(_short, names)], 12)
+
+
+def _short(name: str) -> str:
+    """A column's name of at most 40 characters; one with line breaks and the like in quotes."""
+    name = excerpt(name, 40)
+    return name if name.isprintable() else repr(name)
+
+
+def data_hint(names: Sequence[str]) -> str:
+    """What to do if the names of the columns look like a row of data; "" if they do not."""
+    return f"the first row looks like data: {header_hint(names)}" if any(map(_looks_like_data, names)) else ""
 
 
 def header_hint(row: Sequence[Any]) -> str:
@@ -110,12 +124,7 @@ def _plain(name: str) -> str:
 
 
 def _looks_like_data(name: str) -> bool:
-    """Whether a column's name looks like a value: a number, or a sentence."""
-    if re.fullmatch(r"[-+]?[\d.]+", name) or re.search(r"[,;!?\u3001\u3002\uff01\uff0c\uff1f]|[.]($| )", name):
+    """Whether a column's name looks like a value: a number, a sentence, or several lines."""
+    if re.fullmatch(r"[-+]?[\d.]+", name) or re.search(r"[\r\n,;!?\u3001\u3002\uff01\uff0c\uff1f]|[.]($| )", name):
         return True
     return len(name) > 40 or len(name.split()) > 3
-
-
-def _excerpt(name: str) -> str:
-    name = excerpt(name, 40)
-    return name if name.isprintable() else repr(name)

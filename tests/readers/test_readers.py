@@ -343,6 +343,7 @@ def test_columns_are_guessed_where_there_is_no_doubt(names, found):
         ("text label", "zzz", "--x NAME"),
         ("ham|Go until jurong point", "zzz", "--columns label,text"),
         ("good|1", "zzz", "--columns text,label"),
+        ("a\nb|c", "zzz", "the first row looks like data"),
         ("neutral|\u4ed6\u8bf4\uff0c\u5988\u5988\u3002", "zzz", "--columns label,text"),
         ("T000|Where is it?|card", "zzz", "header, name its columns: --columns A,B,... with 3 names"),  # the first may be an id
         ("x|Fine, then|y|z", "zzz", "--columns A,B,... with 4 names"),

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, USE, option
-from bertkit.errors import DataError, excerpt, listed, plural
+from bertkit.errors import DataError, excerpt, plural
 from bertkit.metrics.classification import accuracy, refuse_others
 from bertkit.readers import FIX_ROW, Examples, Remarks
-from bertkit.readers.columns import columns_named, guess_column, require_column, require_columns
+from bertkit.readers.columns import columns_named, guess_column, listed_columns, require_column, require_columns
 from bertkit.readers.formats import CHOICES, Format
 from bertkit.tasks.labels import is_missing, label_name, refuse_missing
 from bertkit.tasks.pooling import PoolingRecipe
@@ -124,7 +124,7 @@ class MultipleChoice(PoolingRecipe):
                 which, hint = f"column is the {role}", f"name it: --{role} NAME"
                 if role == "choices":
                     which, hint = "columns are the choices", "name them: --choices A,B,..."
-                what = f"it is not clear which {which}; columns: {listed(names, 12)}"
+                what = f"it is not clear which {which}; columns: {listed_columns(names)}"
                 raise DataError(what, where=rows.source, hint=hint)
         return named
 

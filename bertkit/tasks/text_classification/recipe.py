@@ -24,7 +24,16 @@ from bertkit.metrics.classification import (
     spearmanr,
 )
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.columns import columns_named, columns_option, guess_column, require_column, require_columns, similar_name
+from bertkit.readers.columns import (
+    columns_named,
+    data_hint,
+    guess_column,
+    header_hint,
+    listed_columns,
+    require_column,
+    require_columns,
+    similar_name,
+)
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.labels import class_name, is_missing, label_name, number_of, refuse_nested_labels, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
@@ -221,17 +230,18 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         pair = [name for name in (self.text, self.text_pair) if name is not None]
         names = [*rows.columns]
         if len(pair) == 2 >= len(names) and columns.keys().isdisjoint(INPUTS) and not similar_name(pair[0], names):
-            what = f"no columns {pair[0]!r} and {pair[1]!r} for the two texts of a pair; columns: {', '.join(names)}"
+            what = f"no columns {pair[0]!r} and {pair[1]!r} for the two texts of a pair; columns: {listed_columns(names)}"
             hint = f"name them: --text NAME --text-pair NAME; if the file has no header: --columns {','.join(pair)}"
             raise DataError(what, where=rows.source, hint=hint)
         for role in INPUTS:
             if role not in columns and (role == "text" or self.text_pair is not None):
                 name = getattr(self, role)
                 if name is None:
-                    what = f"it is not clear which column is the text; columns: {', '.join(rows.columns)}"
-                    longest = max(rows.columns, key=lambda name: sum(map(len, map(str, islice(rows.columns[name], 100)))))
-                    without = f"for files without a header {columns_option([*rows.columns])}"
-                    hint = f"name it, such as --text {quote(longest)}; {without}"
+                    what = f"it is not clear which column is the text; columns: {listed_columns(names)}"
+                    longest = max(names, key=lambda name: sum(map(len, map(str, islice(rows.columns[name], 100)))))
+                    hint = f"name it, such as --text {quote(longest)}; {header_hint(names)}"
+                    if of_data := data_hint(names):
+                        hint = f"{of_data}; else name the text: --text NAME"
                     raise DataError(what, where=rows.source, hint=hint)
                 require_columns(rows, name, option=flag_of(role))
 
@@ -243,7 +253,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
                 raise DataError(what, where=rows.source, hint="name two columns: --text NAME --label NAME")
             return
         if self.label is None:
-            what = f"it is not clear which column is the label; columns: {', '.join(rows.columns)}"
+            what = f"it is not clear which column is the label; columns: {listed_columns(rows.columns)}"
             hint = "name it: --label NAME"
             if [*rows.columns] == ["text"]:
                 what = "the rows are lines of plain text, without labels"
