@@ -74,6 +74,11 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
     names = list(examples.columns)
     if name in names:
         return name
+    numbered = [each for each in names if re.fullmatch(re.escape(name) + r" \(\d+\)", each)]  # as parsers read equal names
+    if len(numbered) > 1:
+        places = listed([f"{each} is column {names.index(each) + 1}" for each in numbered])
+        hint = f"name one, such as {option} {shlex.quote(numbered[0])}, or give each column its own name"
+        raise DataError(f"several columns are named {name!r}: {places}", where=examples.source, hint=hint)
     if near := similar_name(name, names):
         hint = f"did you mean {near}? rename it, or set it with {option} {shlex.quote(near)}"
     else:

@@ -345,6 +345,8 @@ def test_columns_are_guessed_where_there_is_no_doubt(names, found):
         ("good|1", "zzz", "--columns text,label"),
         ("a\nb|c", "zzz", "the first row looks like data"),
         ("neutral|\u4ed6\u8bf4\uff0c\u5988\u5988\u3002", "zzz", "--columns label,text"),
+        ("q (1)|q (2)|q (10)", "q", "name one, such as --x 'q (1)', or give each column its own name"),
+        ("q (1)|text", "q", "--x NAME"),
         ("T000|Where is it?|card", "zzz", "header, name its columns: --columns A,B,... with 3 names"),  # the first may be an id
         ("x|Fine, then|y|z", "zzz", "--columns A,B,... with 4 names"),
     ],
@@ -355,6 +357,12 @@ def test_missing_column(names, name, hint):
     assert (repr(name) in error.what, error.where) == (True, "f.csv")
     assert hint in error.hint
     assert require_column(Examples(columns=columns, source="f.csv", lines=[2]), [*columns][1], option="--x") == [*columns][1]
+
+
+def test_a_name_that_occurs_twice_has_no_single_column():
+    examples = table("q,label,q\na,1,b\n", "a.csv")
+    error = refused(require_column, examples, "q", option="--x")
+    assert error.what == "several columns are named 'q': q (1) is column 1, q (2) is column 3"
 
 
 @pytest.mark.parametrize(
