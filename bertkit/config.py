@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import UsageError, did_you_mean, flag_of
+from bertkit.errors import UsageError, flag_of, not_a_choice
 
 # --- options -------------------------------------------------------------------------------------------------------
 
@@ -138,8 +138,7 @@ def convert(option: Option, value: Any) -> Any:
         raise wrong
     value = str(value)
     if option.choices and value not in option.choices:
-        hint = did_you_mean(value, option.choices)
-        raise UsageError(f"{option.flag} is {value!r}; expected {' or '.join(option.choices)}", hint=hint)
+        raise not_a_choice(option.flag, value, option.choices)
     return value
 
 

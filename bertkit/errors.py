@@ -87,10 +87,20 @@ def flag_of(name: str) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint: the known names closest to `name`, or all of them if none is close."""
     names = sorted(set(known))
+    close = _closest(name, names)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
+
+
+def not_a_choice(flag: str, value: str, choices: Sequence[str]) -> UsageError:
+    """The error for an option's value that is none of its choices."""
+    hint = did_you_mean(value, choices) if _closest(value, choices) else None
+    return UsageError(f"{flag} is {value!r}; expected {' or '.join(choices)}", hint=hint)
+
+
+def _closest(name: str, names: Sequence[str]) -> list[str]:
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     ratios = [difflib.SequenceMatcher(None, each, name).ratio() for each in close]
-    close = [each for each, ratio in zip(close, ratios, strict=True) if ratio > ratios[0] - 0.2]
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
+    return [each for each, ratio in zip(close, ratios, strict=True) if ratio > ratios[0] - 0.2]
 
 
 def listed(items: Sequence[str], most: int = 5, separator: str = ", ", *, total: int | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
-from bertkit.errors import DataError, MachineError, ModelError, UsageError, did_you_mean, excerpt, listed, plural
+from bertkit.errors import DataError, MachineError, ModelError, UsageError, did_you_mean, excerpt, listed, not_a_choice, plural
 from bertkit.report import Finding, Report, Table, show
 
 
@@ -28,6 +28,12 @@ def test_an_error_has_a_place_and_an_exit_code(error: type, code: int) -> None:
 )
 def test_the_closest_names_are_suggested(name: str, known: list[str], hint: str) -> None:
     assert did_you_mean(name, known) == hint
+
+
+@pytest.mark.parametrize(("value", "hint"), [("liner", "did you mean linear?"), ("polynomial", None)])
+def test_a_hint_does_not_repeat_the_choices(value: str, hint: str | None) -> None:
+    error = not_a_choice("--schedule", value, ["linear", "cosine"])
+    assert (error.what, error.hint) == (f"--schedule is {value!r}; expected linear or cosine", hint)
 
 
 def test_an_error_and_its_hint_are_one_line() -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from bertkit.config import PRESETS, Option, PretrainConfig, TrainConfig, bare_type, options_for, options_of
-from bertkit.errors import UsageError, did_you_mean
+from bertkit.errors import UsageError, not_a_choice
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import options_of_run
@@ -273,7 +273,7 @@ def preset_options(
     if name is None:
         return {}
     if name not in presets:
-        raise UsageError(f"--preset is {name!r}; expected {' or '.join(presets)}", hint=did_you_mean(name, presets))
+        raise not_a_choice("--preset", name, [*presets])
     if saved.run is not None:
         what = f"--preset {name} has no effect: the run.json sets every option"
         raise UsageError(what, where=str(path), hint="leave out one of the two, or give the preset's options one by one")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertkit.errors import UsageError, did_you_mean
+from bertkit.errors import UsageError, did_you_mean, not_a_choice
 
 HERE = Path(__file__).parent
 TABLES = tuple(sorted(path.stem for path in (HERE / "tables").glob("*.toml")))
@@ -82,7 +82,7 @@ class PaperTable(NamedTuple):
 def read_scale(name: str) -> Scale:
     """The scale of this name. Raises UsageError for an unknown one."""
     if name not in SCALES:
-        raise UsageError(f"--scale is {name!r}; expected {' or '.join(SCALES)}", hint=did_you_mean(name, SCALES))
+        raise not_a_choice("--scale", name, SCALES)
     read = _read("scales", name)
     return Scale(name, **{**read, "steps": {step: Step(*values) for step, values in read["steps"].items()}})
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertkit.errors import MachineError, UsageError, did_you_mean
+from bertkit.errors import MachineError, not_a_choice
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -20,7 +20,7 @@ def refuse_unusable_trackers(names: Sequence[str] | None) -> None:
     """Raise UsageError for a tracker that is none of TRACKERS, MachineError for one whose package is missing."""
     for name in names or ():
         if name not in TRACKERS:
-            raise UsageError(f"--track is {name!r}; expected {' or '.join(TRACKERS)}", hint=did_you_mean(name, TRACKERS))
+            raise not_a_choice("--track", name, TRACKERS)
         if importlib.util.find_spec(name) is None:
             raise MachineError(f"--track {name} needs the package {name}, which is missing", hint=f"pip install {name}")
 
