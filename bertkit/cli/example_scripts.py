@@ -6,6 +6,7 @@ per step. A first word such as run_ner.py names the family.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 from collections.abc import Mapping, Sequence
@@ -210,13 +211,17 @@ class _Translated:
     switches: dict[str, str] = field(default_factory=dict)
 
     def keep(self, word: str, flag: str) -> None:
-        """A word that stays as it is, or an option of ours with underscores. Raises UsageError for an unknown option whose name
-        looks like theirs.
+        """A word that stays as it is, or an option of ours with underscores. Raises UsageError for an unknown option with
+        underscores.
         """
         name = flag.removeprefix("--")
         if flag.startswith("--") and "_" in name:
-            if not {name, name.removeprefix("no_")} & {*inspect.signature(finetune).parameters}:
-                raise _refusal(flag, "bertkit finetune --help lists the options")
+            own = {*inspect.signature(finetune).parameters}
+            if not {name, name.removeprefix("no_")} & own:
+                near = difflib.get_close_matches(name, [*_TABLE, *_TOGETHER, *own], n=1, cutoff=0.8)
+                hint = f"did you mean --{near[0]}?" if near else "bertkit finetune --help lists the options"
+                what = f"unknown option {flag}: neither bertkit nor its translation of transformers' run_*.py has it"
+                raise UsageError(what, hint=hint)
             word = flag.replace("_", "-") + word.removeprefix(flag)
         self.words.append(word)
 

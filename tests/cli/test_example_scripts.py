@@ -122,8 +122,11 @@ def test_options_are_translated(typed: str, ours: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "what", "hint"),
     [
-        ("mrpc --fp16_full_eval", "--fp16_full_eval is an option of transformers' run_*.py", "--help"),
-        ("mrpc --unknown_flag=1", "--unknown_flag ", "--help"),
+        ("mrpc --fp16_full_eval", "unknown option --fp16_full_eval: neither bertkit nor", "--help"),
+        ("mrpc --unknown_flag=1", "unknown option --unknown_flag: ", "--help"),
+        ("run_glue.py --max_seq_lenght 64", "unknown option --max_seq_lenght: ", "did you mean --max_seq_length?"),
+        ("mrpc --per_device_train_batchsize=8", "unknown option ", "did you mean --per_device_train_batch_size?"),
+        ("mrpc --bacth_size 8", "unknown option ", "did you mean --batch_size?"),
         ("mrpc --do_predict", "--do_predict ", "bertkit predict RUN --split test"),
         ("mrpc --warmup_steps 100", "--warmup_steps ", "--warmup-ratio"),
         ("mrpc --optim adafactor", "--optim ", "--optimizer"),
