@@ -62,7 +62,7 @@ def _refused(hint: str) -> _Theirs:
 
 
 _SAME = """
-    output_dir learning_rate weight_decay warmup_ratio max_steps adam_beta1 adam_beta2 adam_epsilon max_grad_norm eval_steps
+    output_dir learning_rate weight_decay warmup_ratio adam_beta1 adam_beta2 adam_epsilon max_grad_norm eval_steps
     save_steps logging_steps max_train_samples max_length max_answer_length n_best_size
 """.split()
 # --eval-steps and --save-steps decide when.
@@ -95,6 +95,7 @@ _TABLE: dict[str, _Theirs] = {
     "validation_file": _Theirs("validation"),
     "test_file": _Theirs("test"),
     "resume_from_checkpoint": _Theirs("resume"),
+    "max_steps": _Theirs("max-steps", {"-1": ""}),  # -1 is their default
     "max_train_steps": _Theirs("max-steps"),
     "label_smoothing_factor": _Theirs("label-smoothing"),
     "save_total_limit": _Theirs("keep-checkpoints"),
@@ -325,6 +326,8 @@ def _batch_size(given: Mapping[str, str]) -> list[str]:
     if not numbers:
         return []
     if _BATCH not in numbers:
+        if numbers[_ACCUMULATION] == 1:
+            return []
         hint = "here --batch-size is the whole step, and --micro-batch-tokens bounds its memory"
         raise UsageError(f"--{_ACCUMULATION} multiplies --{_BATCH}, which is missing", hint=hint)
     world_size = os.environ.get("WORLD_SIZE") or "1"

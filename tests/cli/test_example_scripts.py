@@ -99,6 +99,9 @@ def test_every_name_is_an_option() -> None:
         ),
         ("mrpc --warmup_steps 0", "mrpc"),
         ("mrpc --num_warmup_steps=0", "mrpc"),
+        ("mrpc --max_steps -1", "mrpc"),
+        ("mrpc --max_steps=-1 --max_steps -2", "mrpc --max-steps -2"),
+        ("mrpc --gradient_accumulation_steps 1", "mrpc"),
         # the columns of each family
         ("conll2003 --text_column_name words --label_column_name=ner", "conll2003 --tokens words --tags ner"),
         ("run_ner.py --text_column_name words", "token-classification --tokens words"),
