@@ -69,11 +69,13 @@ _SAME = """
 _WITHOUT_EFFECT = """
     save_strategy evaluation_strategy eval_strategy logging_strategy logging_dir run_name cache_dir
     dataloader_num_workers preprocessing_num_workers checkpointing_steps remove_splits remove_columns per_device_eval_batch_size
+    eval_accumulation_steps data_seed log_level local_rank ddp_backend
 """.split()
 _ALWAYS_DONE = ("do_train", "do_eval", "load_best_model_at_end", "use_fast_tokenizer")
 _SWITCHES_WITHOUT_EFFECT = """
     overwrite_cache pad_to_max_length disable_tqdm
     shuffle_train_dataset return_entity_level_metrics group_by_length logging_first_step trust_remote_code
+    greater_is_better remove_unused_columns ddp_find_unused_parameters dataloader_pin_memory save_safetensors
 """.split()
 _OWN_FOLDER = "--model names a folder or hub id with its own configuration and tokenizer"
 _WHOLE = "splits are evaluated whole; for fewer rows give a smaller file: --validation FILE"
@@ -260,7 +262,7 @@ class _Translated:
             progress.note(note)
         if self.ignored:
             when = "; --eval-steps and --save-steps set when to evaluate and save"
-            is_of_times = any(flag.removeprefix("--").endswith(("_strategy", "steps")) for flag in self.ignored)
+            is_of_times = any(flag.removeprefix("--").endswith(("_strategy", "checkpointing_steps")) for flag in self.ignored)
             progress.note(f"ignored: {', '.join(self.ignored)}{when if is_of_times else ''}")
 
 

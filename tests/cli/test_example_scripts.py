@@ -163,6 +163,14 @@ def test_what_has_no_counterpart_is_refused_with_the_way_to_say_it_here(typed: s
             "--run_name x --group_by_length --pad_to_max_length true --trust_remote_code false --do_train",
             "--run_name, --group_by_length, --pad_to_max_length",
         ),
+        (
+            "--greater_is_better true --data_seed 1 --eval_accumulation_steps=2 --remove_unused_columns false --local_rank -1",
+            "--greater_is_better, --data_seed, --eval_accumulation_steps, --local_rank",
+        ),
+        (
+            "--checkpointing_steps 5 --ddp_find_unused_parameters",
+            "--checkpointing_steps, --ddp_find_unused_parameters; --eval-steps and --save-steps set when to evaluate and save",
+        ),
         ("--eval_strategy no", "--eval_strategy; --eval-steps and --save-steps set when to evaluate and save"),
         ("--do_train --do_eval --bf16 --load_best_model_at_end true --use_fast_tokenizer", None),
     ],
