@@ -175,6 +175,7 @@ def translate(argv: Sequence[str]) -> list[str]:
             found.add_renamed(flag, value, theirs)
         else:
             found.add_by_value(flag, _value(value, rest), theirs)
+    found.refuse()
     if found.switches.get("do_eval") == "true" and "do_train" not in found.switches:
         raise UsageError("--do_eval without --do_train only evaluates, but finetune always trains", hint=_TO_SCORE)
     recipe, more = _recipe(found.together)
@@ -203,7 +204,8 @@ def _value_of_switch(given: str | None, rest: list[str]) -> str:
 @dataclass
 class _Translated:
     """The words of a command translated so far. family: whose columns their options name. together: the values of options that
-    are translated together, at the end. switches: values of theirs, by name.
+    are translated together, at the end. switches: values of theirs, by name. refused: options without a counterpart, with
+    how to say it here.
     """
 
     family: str
@@ -212,6 +214,7 @@ class _Translated:
     notes: list[str] = field(default_factory=list)
     together: dict[str, str] = field(default_factory=dict)
     switches: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
 
     def keep(self, word: str, flag: str) -> None:
         """A word that stays as it is, or an option of ours with underscores. Raises UsageError for an unknown option with
@@ -232,6 +235,8 @@ class _Translated:
         """A switch with its value, true or false."""
         name = flag.removeprefix("--")
         self.words += _of_switch(flag, value, theirs)
+        if theirs.refusal and value.lower() == "true":
+            self.refused[flag] = theirs.refusal
         self.switches[name] = value.lower()
         if name in (_ALWAYS_DONE if value.lower() == "false" else _SWITCHES_WITHOUT_EFFECT):
             self.ignored.append(flag)
@@ -240,7 +245,7 @@ class _Translated:
         """An option that takes the same value here, which may be the next word."""
         ours = theirs.ours if isinstance(theirs.ours, str) else theirs.ours.get(self.family, "")
         if not ours:
-            raise _refusal(flag, f"{self.family} uses no such column")
+            self.refused[flag] = f"{self.family} uses no such column"
         self.words += [f"--{ours}"] if value is None else [f"--{ours}", value]
         if theirs.note:
             self.notes.append(f"{flag} is {theirs.note}")
@@ -250,11 +255,22 @@ class _Translated:
         if value in theirs.words:
             self.words += theirs.words[value].split()
         elif theirs.refusal:
-            raise _refusal(flag, theirs.refusal)
+            self.refused[flag] = theirs.refusal
         elif theirs.ours:
             self.words += [f"--{theirs.ours}", value]
         else:
             self.ignored.append(flag)
+
+    def refuse(self) -> None:
+        """Raise UsageError if there are options without a counterpart: one error for all."""
+        flags = [*self.refused]
+        if len(flags) == 1:
+            what = f"{flags[0]} is an option of transformers' run_*.py that has no counterpart here"
+            raise UsageError(what, hint=self.refused[flags[0]])
+        if flags:
+            what = f"{', '.join(flags)} are options of transformers' run_*.py that have no counterpart here"
+            by_hint = {hint: [flag for flag in flags if self.refused[flag] == hint] for hint in self.refused.values()}
+            raise UsageError(what, hint="; ".join(f"{', '.join(own)}: {hint}" for hint, own in by_hint.items()))
 
     def tell(self) -> None:
         """Print how meanings differ, and what has no effect here."""
@@ -282,13 +298,7 @@ def _of_switch(flag: str, value: str, theirs: _Theirs) -> list[str]:
         if flag == "--do_train":
             raise UsageError(f"{flag} is false, but finetune always trains", hint=_TO_SCORE)
         return []
-    if theirs.refusal:
-        raise _refusal(flag, theirs.refusal)
     return theirs.words["true"].split()
-
-
-def _refusal(flag: str, hint: str) -> UsageError:
-    return UsageError(f"{flag} is an option of transformers' run_*.py that has no counterpart here", hint=hint)
 
 
 def _recipe(given: Mapping[str, str]) -> tuple[str, list[str]]:

@@ -132,6 +132,13 @@ def test_options_are_translated(typed: str, ours: str) -> None:
         ("mrpc --bacth_size 8", "unknown option ", "did you mean --batch_size?"),
         ("mrpc --do_predict", "--do_predict ", "bertkit predict RUN --split test"),
         ("mrpc --warmup_steps 100", "--warmup_steps ", "--warmup-ratio"),
+        (
+            "mrpc --do_predict --warmup_steps 100 --max_eval_samples 5 --seed 1 --max_predict_samples 5",
+            "--do_predict, --warmup_steps, --max_eval_samples, --max_predict_samples are options of transformers'",
+            "after training; --warmup_steps: --warmup-ratio is the share of all steps, such as 0.1; "
+            "--max_eval_samples, --max_predict_samples: splits",
+        ),
+        ("mrpc --do_predict false --optim adafactor", "--optim is an option of transformers'", "see --optimizer"),
         ("mrpc --optim adafactor", "--optim ", "--optimizer"),
         ("mrpc --push_to_hub", "--push_to_hub ", "upload"),
         ("run_classification.py --text_column_delimiter x", "--text_column_delimiter ", "--text-pair B"),
