@@ -126,6 +126,8 @@ class QuestionAnswering(Recipe):
         return dict(sorted(found.items()))
 
     def _numbered(self, rows: Examples) -> Examples:
+        if not {self._question, self._context} <= rows.columns.keys():
+            return rows  # an error will list the columns that the file has
         return replace(rows, columns={**rows.columns, "id": read_ids(rows)})
 
     def usable(self, rows: Examples, *, labelled: bool) -> Examples:
