@@ -157,11 +157,13 @@ def warn_of_spellings(names: Iterable[str]) -> tuple[str, ...]:
 def refuse_missing(missing: Sequence[int], examples: Examples, column: str, *, are_classes: bool = False) -> None:
     """Raise DataError if rows lack a label: all of them, as in a test split, or some. are_classes: -1 could be a class."""
     own = examples.own_name(column)
-    if len(missing) == len(examples):
+    if len(missing) == len(examples) > 1:
         what = f"no row has a label in column {own!r}: this is a test split without labels"
         raise DataError(what, where=examples.source, hint="evaluate on a split with labels; `bertkit predict` needs none")
     if missing:
         what = f"{len(missing)} of {len(examples)} rows without a label in column {own!r}; this is the first"
+        if len(examples) == 1:  # such as one that --on-error skip looks at by itself
+            what = f"there is no label in column {own!r}"
         hint = "give these rows a label, remove them, or skip them with --on-error skip"
         if are_classes and str(examples.columns[column][missing[0]]) in ("-1", "-1.0"):
             hint += f"; {_MINUS_ONE}"

@@ -334,8 +334,8 @@ class Recipe(ABC):
                 self._standardize(rows.part(begin, end), labelled=labelled)
             except DataError as error:
                 middle = (begin + end) // 2
-                if error.where == rows.source:
-                    raise  # it is not the fault of a row
+                if error.where == rows.source and end - begin in (1, len(rows)):
+                    raise  # it is not the fault of a row; of other parts it may be, such as that none of its rows has a label
                 if end - begin > 1:
                     parts += [(middle, end), (begin, middle)]
                 else:

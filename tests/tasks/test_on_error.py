@@ -75,6 +75,18 @@ BROKEN = [
         [1, 3, 4, 5],
         2,
     ),
+    # The label alone is missing, in one row or in all that are looked at together.
+    ("a.csv", "text,option1,option2,label\na,x,y,0\nb,x,y,\nc,x,y,1\nd,x,y,0\n", MultipleChoice, [3], 3),
+    ("a.csv", "text,option1,option2,label\na,x,y,A\nb,x,y,B\nc,x,y,A\nd,x,y,\n", MultipleChoice, [5], 3),
+    ("a.csv", "text,option1,option2,label\na,x,y,\nb,x,y,\nc,x,y,x\nd,x,y,y\n", MultipleChoice, [2, 3], 2),
+    # Rows of a single word each, as in a table of words, but not all of them.
+    (
+        "a.csv",
+        "tokens,tags\n" + "a,B-X\n" * 20 + "a b,B-X O\n" * 20 + "a b,O\n",
+        TokenClassification,
+        [42],
+        40,
+    ),
 ]
 
 
