@@ -140,7 +140,7 @@ class _Source:
         file = getattr(recipe, split) if split in SPLITS else None
         if file is None:
             known = [each for each in (*SPLITS, SET_ASIDE) if getattr(recipe, each) is not None]
-            hint = f"--{split} FILE names one; predict takes any file" if split in SPLITS else did_you_mean(split, known)
+            hint = f"--{split} FILE names one" if split in SPLITS else did_you_mean(split, known)
             if split == "train" and recipe.validation is not None and parse_held_out(recipe.validation) is not None:
                 raise UsageError(f"--validation {recipe.validation} is a share of the training rows, and --train is missing")
             raise UsageError(f"no file is named for split {split!r}", hint=hint)

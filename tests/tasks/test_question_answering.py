@@ -870,6 +870,8 @@ def test_a_question_about_a_page(run_bertkit, run: Path, tmp_path: Path) -> None
     ran = run_bertkit("predict", run, "page.txt")
     error = next(line for line in ran.err.splitlines() if line.startswith("error: "))
     assert (ran.code, error.endswith(" (page.txt)")) == (2, True)
+    ran = run_bertkit("predict", run, "--split", "test")
+    assert (ran.code, f"hint: name the file itself: bertkit predict {run} FILE" in ran.err) == (2, True), ran.err
 
 
 def test_dry_run_shows_targets_and_truncated_questions(run_bertkit, make_model_dir, tmp_path: Path) -> None:

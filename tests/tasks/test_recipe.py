@@ -567,7 +567,7 @@ def test_a_split_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -
     hints = {
         "setaside": "did you mean set_aside?",
         "rest": "known: set_aside, train, validation",
-        "test": "--test FILE names one; predict takes any file",
+        "test": "--test FILE names one",
     }
     for split, hint in hints.items():
         with pytest.raises(UsageError) as error:

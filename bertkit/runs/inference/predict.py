@@ -18,6 +18,7 @@ from bertkit.model.devices import OneProcess
 from bertkit.model.pretrained import hash_of_model
 from bertkit.readers import Examples, Remarks, windows
 from bertkit.readers.content import source_name
+from bertkit.readers.formats import SPLITS
 from bertkit.runs.inference.annotation import ANNOTATIONS, FORMATS
 from bertkit.runs.inference.arguments import destination_of, expand
 from bertkit.runs.inference.destination import STDIN, Destination
@@ -111,6 +112,8 @@ def _open(
         files = predictor_for_files(target, sources, options)
         return files, files.read_blocks
     own = target.task.recipe.resolved()
+    if own.names_files and split in SPLITS and getattr(own, split) is None:
+        raise UsageError(f"no file is named for split {split!r}", hint=f"name the file itself: bertkit predict {run} FILE")
     target.refuse_other_folds([split])
     return TaskPredictor(target, recipe=own), lambda name: [read_splits(own, [name]).rows[name]]
 
