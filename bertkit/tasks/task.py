@@ -19,7 +19,7 @@ from bertkit.files import jsonl_text
 from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BLOCK_KEY, BertConfig
-from bertkit.readers import Examples, Remarks
+from bertkit.readers import Examples, Remarks, is_blank
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen
 from bertkit.tasks.block import PLAIN_HEAD, block_is_stale, own_parts, read_block
@@ -232,6 +232,12 @@ class Task(Presentation):
         self, examples: Examples, tokenizer: Tokenizer, *, max_length: float | None = None, labelled: bool = True
     ) -> Encoding:
         """The features of examples, in order. max_length: by default the recipe's; math.inf: nothing is truncated."""
+
+    def lacking(self, examples: Examples) -> tuple[Count, ...]:
+        """Counts of rows to predict without text, or without a part of it, unless `encode` counts them."""
+        blank = [tuple(map(is_blank, texts)) for texts in self.recipe.texts_of(examples)]
+        half = sum(len(row) == 2 and any(row) for row in blank if not all(row))
+        return Count(sum(map(all, blank)), "{} without text"), Count(half, "{} with one of two texts empty")
 
     def max_tokens(self, max_length: float | None) -> int:
         """The max_length of `encode` in tokens; math.inf becomes a number that no text exceeds."""

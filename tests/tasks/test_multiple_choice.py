@@ -372,6 +372,9 @@ def test_probabilities_are_those_of_transformers(run_bertkit, make_model_dir, tm
         with torch.no_grad():
             logits = theirs(**{name: values[None] for name, values in padded.items()}).logits[0]
         assert json.loads(line)["probabilities"] == pytest.approx(torch.softmax(logits, 0).tolist(), abs=1e-5)
+    (tmp_path / "new.csv").write_text("text,choice0,choice1,choice2\nwe,a,b,c\n,a,b,c\n \t,a,b,\n", encoding="utf-8")
+    ran = run_bertkit("predict", folder, "new.csv", *options)
+    assert (ran.code, "3 rows, 2 without text" in ran.err.splitlines()) == (0, True), ran.err
 
 
 # --- real data -------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from bertkit.model.devices import OneProcess, Processes, start_accelerator, star
 from bertkit.model.precision import multiplying_in, refuse_int8
 from bertkit.model.pretrained import refuse_too_many_segments
 from bertkit.progress import NO_BAR, Bar
-from bertkit.readers import Examples, batched, is_blank
+from bertkit.readers import Examples, batched
 from bertkit.runs.encoded import Split
 from bertkit.runs.forward import outputs_of_each
 from bertkit.runs.inference.explanation import Explanation, inputs_times_gradients, sum_by_word
@@ -78,10 +78,7 @@ class TaskPredictor(Predictor):
         with self._encoding:
             features, counts = self.task.encode(examples, self.pretrained.tokenizer, labelled=False)
         refuse_too_many_segments(features, self.pretrained.config)
-        blank = [tuple(map(is_blank, texts)) for texts in self.task.recipe.texts_of(examples)]
-        half = sum(len(row) == 2 and any(row) for row in blank if not all(row))
-        empty = Count(sum(map(all, blank)), "{} without text"), Count(half, "{} with one of two texts empty")
-        return Split(examples, features), (*counts, *empty)
+        return Split(examples, features), (*counts, *self.task.lacking(examples))
 
     def decode(self, split: Split, bar: Bar = NO_BAR) -> list[Prediction]:
         one, *others = outputs_of_each(self._modules, split.features, self.micro_batch_tokens, self.processes, bar=bar)

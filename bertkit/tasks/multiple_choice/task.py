@@ -15,7 +15,7 @@ from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.classification import measured
 from bertkit.model.config import BertConfig
 from bertkit.progress import plain
-from bertkit.readers import Examples
+from bertkit.readers import Examples, is_blank
 from bertkit.report import Piece
 from bertkit.tasks.baselines import MAJORITY, Frozen, most_frequent
 from bertkit.tasks.multiple_choice.recipe import INPUTS, MultipleChoice
@@ -91,6 +91,9 @@ class MultipleChoiceTask(PoolingTask):
         )
         truncated = int(np.logical_or.reduceat(encoded.truncated, sequences[:-1]).sum())
         return Encoding(features, (Count(truncated, f"{{}} longer than {longest} truncated"),))
+
+    def lacking(self, examples: Examples) -> tuple[Count, ...]:
+        return (Count(sum(map(is_blank, examples.columns["text"])), "{} without text"),)  # each has choices
 
     def decode(
         self, outputs: Logits, features: Features, examples: Examples, others: Sequence[Logits] = ()
