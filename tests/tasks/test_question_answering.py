@@ -874,6 +874,14 @@ def test_a_question_about_a_page(run_bertkit, run: Path, tmp_path: Path) -> None
     assert (ran.code, f"hint: name the file itself: bertkit predict {run} FILE" in ran.err) == (2, True), ran.err
 
 
+def test_rows_to_predict_without_a_question_or_a_context_are_counted(run_bertkit, run: Path, tmp_path: Path) -> None:
+    asked = (("who", CONTEXT), ("", CONTEXT), ("who", None), ("who", " "), ("", ""), ("", None))
+    (tmp_path / "ask.jsonl").write_text(jsonl(*({"q": question, "page": page} for question, page in asked)), encoding="utf-8")
+    ran = run_bertkit("predict", run, "ask.jsonl", "--on-error", "skip", "--output", "said.jsonl", "--null-threshold", 1e6)
+    told = "skipped 2 rows: ", "4 rows, 2 rows without a question, 2 rows without a context, ", "wrote 4 predictions to "
+    assert (ran.code, [each in ran.err for each in told]) == (0, [True] * 3), ran.err
+
+
 def test_dry_run_shows_targets_and_truncated_questions(run_bertkit, make_model_dir, tmp_path: Path) -> None:
     """No answer of the first rows is found: they are not trained on, and not shown."""
     lost = [asked(name, "six", 90, "who what never shown") for name in "ab"]

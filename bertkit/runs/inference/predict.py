@@ -255,7 +255,7 @@ class _Command:
                 progress.note(f"{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
             if output.faults.count:
                 progress.warn(output.faults.summary())
-            report_counts(output.rows, output.counts)
+            report_counts(output.predictions, output.counts)
             wrote = output.predictions
             if chooser is not None:
                 chosen = chooser.choose()

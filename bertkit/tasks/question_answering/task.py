@@ -182,6 +182,9 @@ class QuestionAnsweringTask(Task):
         )
         return Encoding(features, tuple(counts))
 
+    def lacking(self, examples: Examples) -> tuple[Count, ...]:
+        return (Count(sum(map(is_blank, examples.columns["context"])), "{} without a context", "row"),)
+
     def check(self, examples: Examples) -> Iterator[Finding]:
         """Blank questions; answers not at their answer_start, by how they were found; an error for those not found."""
         if blank := [row for row, question in enumerate(examples.columns["question"]) if is_blank(question)]:
