@@ -861,3 +861,12 @@ def test_all_rows_that_training_would_refuse_are_told(run_bertkit, tmp_path: Pat
         (tmp_path / f"{name}.jsonl").write_text(content, encoding="utf-8")
     ran = run_bertkit("check", "rows.jsonl", "--recipe", "token-classification", "--test", "test.jsonl")
     assert (ran.code, "test: cannot be scored" in ran.err) == (0, True), ran.err
+
+
+def test_a_row_that_cannot_even_be_predicted_is_told_once(tmp_path: Path) -> None:
+    rows = ["a,x,y,0", ",x,y,1", "b,,,0", "c,x,y,7", "d,x,y,", "e,x,y,1"]
+    (tmp_path / "quiz.csv").write_text("\n".join(["text,option1,option2,label", *rows, ""]), encoding="utf-8")
+    (first, others) = check(tmp_path / "quiz.csv", "multiple-choice").findings
+    assert [Path(place).name for place in first.places] == ["quiz.csv:3"]
+    assert others.what.startswith("train: 3 more rows cannot be used: ")
+    assert [others.what.count(f"quiz.csv:{line})") for line in range(2, 8)] == [0, 0, 1, 1, 1, 0]

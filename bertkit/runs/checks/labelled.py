@@ -174,13 +174,13 @@ def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
             finding = replace(finding, severity="note", what=f"{split}: cannot be scored: {error.what}", hint=None)
         refused.append(finding)
         blank = Task.families[recipe.family].refuses_only_blank  # these rows are listed anyway
-        if finding.severity == "error" and not blank:
-            refused += _others_refused(recipe, split, rows, error.where)
+        others = _others_refused(recipe, split, rows, error.where) if finding.severity == "error" and not blank else []
+        refused += others
     try:
         examples = replace(recipe.standardize(rows, labelled=False), remarks=rows.remarks)
         return _Standardized(examples, refused, is_labelled="label" in examples.columns)
     except DataError as error:
-        refused += [finding for finding in [_error(split, error)] if finding not in refused]
+        refused += [finding for finding in [_error(split, error)] if finding not in refused and not others]
         return _Standardized(None, refused, is_labelled=False)
 
 
