@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, ModelError, UsageError, listed, plural, quoted
+from bertkit.errors import DataError, ModelError, UsageError, listed, plural
 from bertkit.model.config import BertConfig
 from bertkit.readers import FIX_ROW, Examples
 
@@ -195,13 +195,6 @@ def label_ids(examples: Examples, column: str, labels: Sequence[str], *, by_numb
 
 def _is_number(name: str) -> bool:
     return re.fullmatch("[0-9]+", name) is not None
-
-
-def no_row_has(labels: Sequence[str]) -> str:
-    """A note on one or more labels of which a split has no row."""
-    if len(labels) == 1:
-        return f"no row has the label {quoted(labels[0])}; the scores do not cover it"
-    return f"no row has the labels {listed([*map(quoted, labels)], 12)}; the scores do not cover them"
 
 
 def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bool) -> DataError:

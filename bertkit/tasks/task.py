@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.config import TrainConfig, filled, options_of
-from bertkit.errors import ModelError, UsageError, flag_of, listed
+from bertkit.errors import ModelError, UsageError, flag_of, listed, quoted
 from bertkit.files import jsonl_text
 from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.confident_learning import Judged
@@ -222,6 +222,13 @@ class Task(Presentation):
     def refuses_labels(self, new: Collection[str], known: Collection[str]) -> bool:
         """Whether training refuses new labels, which no training row has, next to the known ones; the task may be unfitted."""
         return False
+
+    @staticmethod
+    def no_row_has(labels: Sequence[str]) -> str:
+        """A note on one or more labels, as in the recipe's `labels_of`, of which a split has no row."""
+        if len(labels) == 1:
+            return f"no row has the label {quoted(labels[0])}; the scores do not cover it"
+        return f"no row has the labels {listed([*map(quoted, labels)], 12)}; the scores do not cover them"
 
     def check(self, examples: Examples) -> Iterator[Finding]:
         """What `bertkit check` finds only for this family in labelled examples of `standardize`; the task may be unfitted."""

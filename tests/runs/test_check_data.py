@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -870,3 +871,15 @@ def test_a_row_that_cannot_even_be_predicted_is_told_once(tmp_path: Path) -> Non
     assert [Path(place).name for place in first.places] == ["quiz.csv:3"]
     assert others.what.startswith("train: 3 more rows cannot be used: ")
     assert [others.what.count(f"quiz.csv:{line})") for line in range(2, 8)] == [0, 0, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("dev", "told"),
+    [([""], "no question has an answer; .* with one"), (["lamp"], "every question has an answer; .* without an")],
+)
+def test_answers_are_not_called_labels(tmp_path: Path, dev: list[str], told: str) -> None:
+    for name, answers in (("train", ["lamp", ""]), ("dev", dev)):
+        rows = [{"question": "what", "context": f"a lamp {name} {row}", "answers": text} for row, text in enumerate(answers)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = check(tmp_path / "train.jsonl", "question-answering", validation=str(tmp_path / "dev.jsonl")).findings
+    assert [bool(re.search(f"validation: {told}", each.what)) for each in found if "scores" in each.what] == [True], found

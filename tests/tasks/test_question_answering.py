@@ -623,6 +623,7 @@ def test_faults_of_data_are_named_by_row(tmp_path: Path, content: str, name: str
     with pytest.raises(DataError) as error:
         load(tmp_path, content, name)
     assert error.value.where == f"{tmp_path / name}{line}"
+    assert ("column 'answers' holds null; expected" in error.value.what) == ('"answers": null' in content)
 
 
 def test_an_id_that_occurs_twice_is_named_before_rows_are_held_out(tmp_path: Path) -> None:

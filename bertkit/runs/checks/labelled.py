@@ -24,7 +24,7 @@ from bertkit.report import SEVERITIES, Finding, Report, Table
 from bertkit.runs.checks.texts import check_texts, check_tokens, duplicates, without_text
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.defaults import choose_settings
-from bertkit.tasks.labels import misspelt, no_row_has
+from bertkit.tasks.labels import misspelt
 from bertkit.tasks.leaks import leaks
 from bertkit.tasks.recipe import Recipe, settle_columns
 from bertkit.tasks.splits import read_splits
@@ -245,7 +245,7 @@ def _check_labels(recipe: Recipe, labels: Mapping[str, Counter[str]], training: 
             names = listed([*map(quoted, only)], _SHOWN)
             yield Finding(severity, f"{split}: labels missing from {training}: {names}", hint=hint)
         if split != training and (never := sorted(set(known) - set(counts))) and counts:
-            yield Finding("note", f"{split}: {no_row_has(never)}")
+            yield Finding("note", f"{split}: {Task.families[recipe.family].no_row_has(never)}")
 
 
 def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterator[Finding]:

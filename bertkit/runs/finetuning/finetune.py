@@ -25,7 +25,6 @@ from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import describe_run
 from bertkit.runs.target import open_model_or_run
 from bertkit.tasks.defaults import choose_settings
-from bertkit.tasks.labels import no_row_has
 from bertkit.tasks.leaks import leaks
 from bertkit.tasks.preview import preview
 from bertkit.tasks.recipe import Recipe
@@ -185,4 +184,4 @@ def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
         for part in (training, held_out)
     )
     if missing := sorted(labels - held_out_labels):
-        progress.note(f"held out: {no_row_has(missing)}")
+        progress.note(f"held out: {Task.families[recipe.family].no_row_has(missing)}")

@@ -66,7 +66,7 @@ def read_answers(examples: Examples, column: str | None) -> list[Answers]:
     starts = examples.columns.get("answer_start")
     answers: list[Answers] = []
     if None in values:
-        what = f"column {name!r} holds nothing; expected text"
+        what = f"column {name!r} holds null; expected text"
         raise DataError(what, where=examples.where(values.index(None)), hint='for a question without an answer, write ""')
     for row, text in enumerate(examples.texts(name, may_be_empty=True)):
         start = None if starts is None or not text.strip() else _start(starts[row], examples.where(row))
@@ -89,7 +89,7 @@ def _answers(value: Any, where: str, column: str) -> Answers:
     elif isinstance(value, list) and all(isinstance(item, str) and item.strip() for item in value):
         return [(item, None) for item in value]
     else:
-        content = "nothing" if value is None else repr(value)[:60]
+        content = "null" if value is None else repr(value)[:60]
         raise DataError(f"column {column!r} holds {content}; {_FORMS}", where=where, hint="use an empty list for no answer")
     for text, _ in pairs:
         if not isinstance(text, str) or not text.strip():

@@ -182,6 +182,11 @@ class QuestionAnsweringTask(Task):
         )
         return Encoding(features, tuple(counts))
 
+    @staticmethod
+    def no_row_has(labels: Sequence[str]) -> str:
+        which, others = ("every", "without an answer") if "no answer" in labels else ("no", "with one")
+        return f"{which} question has an answer; the scores do not cover questions {others}"
+
     def lacking(self, examples: Examples) -> tuple[Count, ...]:
         return (Count(sum(map(is_blank, examples.columns["context"])), "{} without a context", "row"),)
 
