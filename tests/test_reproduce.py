@@ -25,7 +25,7 @@ from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import ModelError, Stopped, UserError
 from bertkit.reproduce import runs as reproduce_runs
 from bertkit.reproduce.reproduction import cells_of
-from bertkit.reproduce.results import Cell, _verdict
+from bertkit.reproduce.results import Cell, _judge, _verdict
 from bertkit.reproduce.runs import Run, all_of, pull
 from bertkit.reproduce.table import SCALES, TABLES, read_scale, read_table, tables_at
 from bertkit.runs.pretraining.course import Course
@@ -254,12 +254,14 @@ def test_a_table_at_smoke_scale(name: str, made: Callable[[str], tuple[Path, Ran
             assert own["std"] == pytest.approx(np.std(values, ddof=1))
             interval = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values)) if np.std(values) else None
             metric = own["score"].rpartition("/")[2]
-            ends = (-1, 1) if metric in ("matthews_correlation", "pearson") else (0, np.inf if metric == "perplexity" else 1)
+            ends = {"matthews_correlation": (-1, 1), "pearson": (-1, 1), "perplexity": (1, np.inf)}.get(metric, (0, 1))
             assert own["interval"] == (None if interval is None else pytest.approx([*np.clip(interval, *ends)]))
         spent = {each.folder: each.record["core_seconds"] for run in cell.runs for each in run.with_needs()}  # each once
         assert own["core_hours"] == pytest.approx(sum(spent.values()) / 3600)
         assert min(spent.values()) >= 0 < own["core_hours"]
         assert f"| {cell.row.name} | {cell.column.name} | {cell.column.score} |" in page
+    judged = _judge(table._replace(scale=table.scale._replace(judges=True)), cells(name, folder=folder / "runs"))
+    assert [each["verdict"] for each in judged] == [_verdict(claim["interval"]) for claim in found["claims"]]
     expected = [(claim.says, claim.higher, claim.lower, claim.column) for claim in table.claims]
     assert [tuple(claim[part] for part in ("says", "higher", "lower", "column")) for claim in found["claims"]] == expected
     for claim in found["claims"]:

@@ -75,6 +75,9 @@ _ALWAYS_DONE = ("do_train", "do_eval", "load_best_model_at_end", "use_fast_token
 _SWITCHES_WITHOUT_EFFECT = """
     overwrite_cache pad_to_max_length disable_tqdm
     shuffle_train_dataset return_entity_level_metrics group_by_length logging_first_step trust_remote_code
+""".split()
+# Their defaults are true, or unknown: either value is noted.
+_NOTED_SWITCHES = """
     greater_is_better remove_unused_columns ddp_find_unused_parameters dataloader_pin_memory save_safetensors
 """.split()
 _OWN_FOLDER = "--model names a folder or hub id with its own configuration and tokenizer"
@@ -86,7 +89,7 @@ _UPLOAD = "upload the run afterwards: bertkit push RUN OWNER/NAME"
 _TABLE: dict[str, _Theirs] = {
     **{name: _Theirs(name.replace("_", "-")) for name in _SAME},
     **{name: _Theirs() for name in _WITHOUT_EFFECT},
-    **{name: _switch() for name in (*_ALWAYS_DONE, *_SWITCHES_WITHOUT_EFFECT)},
+    **{name: _switch() for name in (*_ALWAYS_DONE, *_SWITCHES_WITHOUT_EFFECT, *_NOTED_SWITCHES)},
     "model_name_or_path": _Theirs("model"),
     "max_seq_length": _Theirs("max-length"),
     "num_train_epochs": _Theirs("num-epochs"),
@@ -192,7 +195,7 @@ def _value(given: str | None, rest: list[str]) -> str:
     """The value of an option, given as --option=VALUE or else the next word, which is taken from the rest."""
     if given is not None:
         return given
-    return rest.pop(0) if rest else ""
+    return rest.pop(0) if rest and not rest[0].startswith("--") else ""
 
 
 def _value_of_switch(given: str | None, rest: list[str]) -> str:
@@ -224,7 +227,7 @@ class _Translated:
         if flag.startswith("--") and "_" in name:
             own = {*inspect.signature(finetune).parameters}
             if not {name, name.removeprefix("no_")} & own:
-                near = difflib.get_close_matches(name, [*_TABLE, *_TOGETHER, *own], n=1, cutoff=0.8)
+                near = difflib.get_close_matches(name, [*_TABLE, *_TOGETHER, *own], n=1, cutoff=0.9)
                 hint = f"did you mean --{near[0]}?" if near else "bertkit finetune --help lists the options"
                 what = f"unknown option {flag}: neither bertkit nor its translation of transformers' run_*.py has it"
                 raise UsageError(what, hint=hint)
@@ -238,7 +241,7 @@ class _Translated:
         if theirs.refusal and value.lower() == "true":
             self.refused[flag] = theirs.refusal
         self.switches[name] = value.lower()
-        if name in (_ALWAYS_DONE if value.lower() == "false" else _SWITCHES_WITHOUT_EFFECT):
+        if name in (*_NOTED_SWITCHES, *(_ALWAYS_DONE if value.lower() == "false" else _SWITCHES_WITHOUT_EFFECT)):
             self.ignored.append(flag)
 
     def add_renamed(self, flag: str, value: str | None, theirs: _Theirs) -> None:
@@ -254,6 +257,8 @@ class _Translated:
         """An option whose value decides what it is here."""
         if value in theirs.words:
             self.words += theirs.words[value].split()
+        elif not value and theirs.ours:
+            self.words.append(f"--{theirs.ours}")  # an error says that it needs a value
         elif theirs.refusal:
             self.refused[flag] = theirs.refusal
         elif theirs.ours:

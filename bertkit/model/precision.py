@@ -170,18 +170,18 @@ def multiplying_in(precision: str) -> Iterator[None]:
 
 def _restoring() -> list[Callable[[], None]]:
     """What restores the settings of the process as they are now, by whichever of torch's two interfaces they were made."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    cudnn = torch.backends.cudnn
     restored: list[Callable[[], None]] = []
+    parts: list[Any] = []  # that were set by the newer interface: then the older one cannot be read
     try:
         restored.append(partial(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision()))
     except RuntimeError:
-        restored.append(partial(setattr, matmul, "fp32_precision", matmul.fp32_precision))
+        parts += [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul")]  # noqa: B009  # mypy does not know it
     try:
         restored.append(partial(setattr, cudnn, "allow_tf32", cudnn.allow_tf32))
     except RuntimeError:
-        parts = (getattr(cudnn, name) for name in ("conv", "rnn"))
-        restored += [partial(setattr, each, "fp32_precision", each.fp32_precision) for each in parts]
-    return restored
+        parts += [getattr(cudnn, name) for name in ("conv", "rnn")]
+    return restored + [partial(setattr, each, "fp32_precision", each.fp32_precision) for each in parts]
 
 
 def multiply_in(module: torch.nn.Module, precision: str, device: torch.device) -> None:

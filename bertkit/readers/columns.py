@@ -78,11 +78,11 @@ def require_column(examples: Examples, name: str, *, option: str) -> str:
     if len(numbered) > 1:
         places = listed([f"{each} is column {names.index(each) + 1}" for each in numbered])
         hint = f"name one, such as {option} {shlex.quote(numbered[0])}, or give each column its own name"
-        raise DataError(f"several columns are named {name!r}: {places}", where=examples.source, hint=hint)
+        raise DataError(f"no column {name!r}, but several of this name: {places}", where=examples.source, hint=hint)
     if near := similar_name(name, names):
         hint = f"did you mean {near}? rename it, or set it with {option} {shlex.quote(near)}"
     else:
-        hint = data_hint(names) or f"name the column: {option} NAME"
+        hint = data_hint(names, name) or f"name the column: {option} NAME"
     raise DataError(f"no column {name!r}; columns: {listed_columns(names)}", where=examples.source, hint=hint)
 
 
@@ -97,22 +97,22 @@ def _short(name: str) -> str:
     return name if name.isprintable() else repr(name)
 
 
-def data_hint(names: Sequence[str]) -> str:
-    """What to do if the names of the columns look like a row of data; "" if they do not."""
-    return f"the first row looks like data: {header_hint(names)}" if any(map(_looks_like_data, names)) else ""
+def data_hint(names: Sequence[str], wanted: str) -> str:
+    """What to do if the names of the columns look like a row of data; "" if they do not. wanted: names to give, in words."""
+    return f"the first row looks like data: {header_hint(names, wanted)}" if any(map(_looks_like_data, names)) else ""
 
 
-def header_hint(row: Sequence[Any]) -> str:
-    """What to do if a file has no header. row: its first one."""
-    return f"if the file has no header, name its columns: {columns_option(row)}"
+def header_hint(row: Sequence[Any], wanted: str = "") -> str:
+    """What to do if a file has no header. row: its first one. wanted: names to give, in words."""
+    return f"if the file has no header, name its columns: {columns_option(row, wanted)}"
 
 
-def columns_option(row: Sequence[Any]) -> str:
+def columns_option(row: Sequence[Any], wanted: str = "") -> str:
     """--columns with names for the values of a row; of two, the label is the shorter one. More have no guess, as one may be an
-    id.
+    id. wanted: names to give, in words.
     """
     if len(row) > 2:
-        return f"--columns A,B,... with {len(row)} names, among them text and label"
+        return f"--columns A,B,... with {len(row)} names{f', among them {wanted}' if wanted else ''}"
     first, last = (len(str(value).encode("utf-8", "replace")) for value in (row[0], row[-1]))  # Chinese is short in characters
     names = ["label", "text"] if first < last else ["text", "label"][: len(row)]
     return f"--columns {','.join(names)}"

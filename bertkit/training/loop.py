@@ -220,11 +220,16 @@ def train(
     return state
 
 
-def refuse_unsupported(config: TrainConfig, device: torch.device) -> None:
-    """Raise UsageError or MachineError for settings that cannot be trained with, or not on this machine."""
+def refuse_overlap(config: TrainConfig) -> None:
+    """Raise UsageError if the warm-up would not have ended when the learning rate begins to fall."""
     steps = filled(config)
     if steps.schedule == "warmup_stable_decay" and steps.warmup_ratio + steps.decay_ratio > 1 + 1e-9:  # rounding
         raise UsageError(f"--warmup-ratio {steps.warmup_ratio} and --decay-ratio {steps.decay_ratio} add up to more than 1")
+
+
+def refuse_unsupported(config: TrainConfig, device: torch.device) -> None:
+    """Raise UsageError or MachineError for settings that cannot be trained with, or not on this machine."""
+    refuse_overlap(config)
     refuse_without_gpu(config.precision, device)
     if config.compile:
         refuse_without_compiler(device)

@@ -172,7 +172,7 @@ def test_what_has_no_counterpart_is_refused_with_the_way_to_say_it_here(typed: s
         ),
         (
             "--greater_is_better true --data_seed 1 --eval_accumulation_steps=2 --remove_unused_columns false --local_rank -1",
-            "--greater_is_better, --data_seed, --eval_accumulation_steps, --local_rank",
+            "--greater_is_better, --data_seed, --eval_accumulation_steps, --remove_unused_columns, --local_rank",
         ),
         (
             "--checkpointing_steps 5 --ddp_find_unused_parameters",

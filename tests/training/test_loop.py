@@ -175,7 +175,8 @@ def test_how_float32_is_multiplied_is_set_for_the_training_alone(
 @pytest.mark.filterwarnings("ignore:Please use the new API")
 def test_what_was_set_by_torchs_newer_names_is_restored() -> None:
     """The older ones cannot even be read then."""
-    parts = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+    backends = torch.backends
+    parts = (backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv, backends.cudnn.rnn)
     with multiplying_in("fp32"):
         for part in parts:
             part.fp32_precision = "tf32"
@@ -183,7 +184,7 @@ def test_what_was_set_by_torchs_newer_names_is_restored() -> None:
             torch.get_float32_matmul_precision()
         with multiplying_in("fp32"):
             assert torch.get_float32_matmul_precision() == "highest"
-        assert [part.fp32_precision for part in parts] == ["tf32"] * 3
+        assert [part.fp32_precision for part in parts] == ["tf32"] * 4
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -35,6 +35,9 @@ FILLS = 3  # how many of a mask's most likely tokens a report shows
 def evaluate_corpora(name: str, corpora: Sequence[str | Path], overrides: Mapping[str, Any]) -> dict[str, float]:
     """A model's held-out loss, perplexity and accuracies, on its own corpora or others with the same tokenizer."""
     held_out = open_held_out(name, corpora, overrides)
+    run = read_run_file(held_out.model.pretrained.folder)
+    if run is not None and (warning := unfinished_warning(name, run)):
+        progress.warn(warning)
     progress.note(f"computed in {held_out.model.precision.name}")
     return {f"validation/{score}": value for score, value in held_out.scores().items()}
 
@@ -43,8 +46,6 @@ def open_held_out(name: str, corpora: Sequence[str | Path], overrides: Mapping[s
     """A model and held-out sequences from its own corpora, or from others with the same tokenizer. Raises UsageError."""
     pretrained = open_pretrained(name)
     values = read_run_file(pretrained.folder)
-    if values is not None and (warning := unfinished_warning(name, values)):
-        progress.warn(warning)
     folders = [*corpora]
     if not corpora:
         if values is None:

@@ -37,7 +37,7 @@ from bertkit.runs.pretraining.training import PreparedPretraining, train_into, t
 from bertkit.runs.pretraining.weights import build_model
 from bertkit.runs.run_file import describe_run, flat
 from bertkit.text.tokenizer import Tokenizer
-from bertkit.training.loop import refuse_unsupported
+from bertkit.training.loop import refuse_overlap, refuse_unsupported
 from bertkit.training.state import TrainState, read_progress
 from bertkit.training.tracking import refuse_unusable_trackers
 
@@ -172,6 +172,7 @@ def _refuse_settings(config: PretrainConfig, corpora: Sequence[Corpus], gpus: Gp
     """Raise UsageError for settings that cannot be used with these corpora, or on this machine or `gpus`."""
     refuse_unusable_trackers(config.track)
     refuse_int8(config.precision, "training")
+    refuse_overlap(config)
     if config.early_stopping_patience is not None and not any(_has_held_out(corpus) for corpus in corpora):
         what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
         raise UsageError(what, where=str(corpora[0].folder), hint="build it with --validation 1%")

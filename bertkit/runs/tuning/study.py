@@ -43,6 +43,7 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import SET_ASIDE, input_paths, read_splits
 from bertkit.tasks.task import Task
+from bertkit.training.loop import refuse_overlap
 
 DRAWN = 20  # default number of trials for a space with ranges
 TUNING_FILE, _BEST = "tune.json", "best"
@@ -76,6 +77,8 @@ def tune(
     require_packages()
     deadline = time.monotonic() + seconds
     refuse_int8(recipe.training.precision, "training")
+    if {"schedule", "warmup_ratio", "decay_ratio"}.isdisjoint(space):
+        refuse_overlap(recipe.training)
     accelerator = start_alone(recipe.training.device)
     split = held_out
     if parse_held_out(held_out) is not None:

@@ -44,6 +44,8 @@ from bertkit.text.truncation import TRUNCATIONS
 INPUTS = ("text", "text_pair")  # roles of columns
 ROLES = (*INPUTS, "label")
 
+_USUAL = "text and label"  # names that need no option
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextClassification(PoolingRecipe, ClassLossRecipe):
@@ -239,8 +241,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
                 if name is None:
                     what = f"it is not clear which column is the text; columns: {listed_columns(names)}"
                     longest = max(names, key=lambda name: sum(map(len, map(str, islice(rows.columns[name], 100)))))
-                    hint = f"name it, such as --text {quote(longest)}; {header_hint(names)}"
-                    if of_data := data_hint(names):
+                    hint = f"name it, such as --text {quote(longest)}; {header_hint(names, _USUAL)}"
+                    if of_data := data_hint(names, _USUAL):
                         hint = f"{of_data}; else name the text: --text NAME"
                     raise DataError(what, where=rows.source, hint=hint)
                 require_columns(rows, name, option=flag_of(role))
