@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -206,3 +207,22 @@ def test_a_folder_below_one_of_another_user(tmp_path: Path, monkeypatch: pytest.
         OutputFolder.prepare(tmp_path / "run", RUN)
     assert (error.value.where, "Permission denied" in error.value.what) == (str(tmp_path / "run"), True)
     assert "space" not in str(error.value.hint)
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_folder_that_is_moved_while_it_is_locked_is_not_written(
+    is_back: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command with --overwrite moves it between opening and locking, and perhaps makes a new one."""
+    folder, real = tmp_path / "out", fcntl.flock
+    folder.mkdir()
+
+    def flock(descriptor: int, operation: int) -> None:
+        folder.rename(tmp_path / "out.old-1")
+        if is_back:
+            folder.mkdir()
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(UsageError, match="another process has just finished or moved this run"), lock(folder, "run"):
+        pass

@@ -186,14 +186,13 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False, wait: bool
 
     shared: only make sure that nobody writes; several processes may do this at once. wait: for the other process instead.
     """
-    try:
-        with disk_errors(folder):
+    what = f"another process has just finished or moved this {kind}"
+    gone = UsageError(what, where=str(folder), hint="repeat the command")
+    with disk_errors(folder):
+        try:
             descriptor = os.open(folder, os.O_RDONLY if folder.is_dir() else os.O_RDWR)  # NFS locks only what can be written
-    except MachineError:
-        if folder.exists():
-            raise
-        what = f"another process has just finished or moved this {kind}"
-        raise UsageError(what, where=str(folder), hint="repeat the command") from None
+        except FileNotFoundError:
+            raise gone from None
     try:
         with suppress(OSError):  # some network file systems lack such locks
             try:
@@ -205,9 +204,18 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False, wait: bool
                 if not _is_free_soon(descriptor):
                     progress.note(f"{what} ({folder}): waiting for it")
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if not _is_at(descriptor, folder):  # it was moved between the two steps
+            raise gone
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file or folder still has this path."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
 
 
 def _is_free_soon(descriptor: int) -> bool:
