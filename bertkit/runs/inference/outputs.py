@@ -120,13 +120,13 @@ class OutputState(NamedTuple):
     def read(cls, path: Path) -> OutputState | None:
         """What a file of `content` holds; None if it does not exist. Raises UsageError for a file with any other content."""
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            if values.pop("checksum") == _checksum(values):
-                return cls(**values)
+            content = path.read_bytes()
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            pass
+        with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):  # of any other JSON, or none
+            values = json.loads(content.decode("utf-8"))
+            if values.pop("checksum") == _checksum(values):
+                return cls(**values)
         what = "the record of the predictions there is damaged, or was written by another version of bertkit"
         raise UsageError(what, where=str(path), hint="start over with --overwrite")
 
