@@ -284,8 +284,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "few-sample": {"adam_bias_correction": True, "warmup_ratio": 0.1, "reinit_layers": 1, "layerwise_lr_decay": 0.9},
 }
 
-# budget: the settings of the README's model, and levers chosen by their sources, which docs/pretraining.md names; `make budget`
-# measures what each gains.
+# budget: the settings of docs/results.md's model, and techniques of docs/pretraining.md; `make budget` measures their gains.
 PRETRAINING_PRESETS: dict[str, dict[str, Any]] = {
     "budget": {
         "batch_size": 64,
@@ -295,6 +294,7 @@ PRETRAINING_PRESETS: dict[str, dict[str, Any]] = {
         "objective": "mlm",
         "mlm_probability": "0.3:0.15",
         "optimizer": "muon",
+        "phases": "32:70%,128:30%",
     }
 }
 
@@ -376,7 +376,10 @@ class PretrainConfig(TrainConfig):
         if self.hours is not None and self.max_steps is not None:
             raise UsageError("--hours and --max-steps both say how long to train", hint="leave out one of the two")
         if self.phases is not None and self.max_steps is None and self.hours is None:
-            raise UsageError("--phases are shares of --max-steps or --hours, but neither is given")
+            what = "--phases are shares of --max-steps or --hours, but neither is given"
+            raise UsageError(
+                what, hint="add one of the two, or --max-length in place of --phases (--preset budget sets phases)"
+            )
         if (self.masking == "entities") != (self.entities is not None):
             raise UsageError("--masking entities and --entities FILE need each other", hint="give both, or neither")
         if self.entities is not None:

@@ -1,14 +1,14 @@
 """What the levers of `bertkit pretrain --preset budget` gain: masked loss after equal time, one lever on top of the others.
 
-    python -m scripts.results.budget                          about eight hours on two cores
+    python -m scripts.results.budget                          about eight hours
     python -m scripts.results.budget --seeds 1                the first seed alone; the next call goes on with the second
-    python -m scripts.results.budget --jobs 2                 two runs train at a time, with half of the cores each
+    python -m scripts.results.budget --jobs 2                 two runs at a time, with half of the cores each: about four hours
     python -m scripts.results.budget --minutes 2 --seeds 2    a rehearsal: results/budget.json stays as it is
 
-First the rows take short turns to plan how many steps fit into the time, for twenty minutes. Then each seed makes those steps
-with the baseline and all levers, at whatever speed, on whatever machine. A lever stands on top of those before it that are in
-the preset. results/budget.json is written after each run; those in it are not made again, and a run that
-was stopped resumes. Run it by `make budget`.
+First the rows take short turns to plan how many steps fit into the time, for twenty minutes, with as many cores as a run will
+have. Then each seed makes those steps with the baseline and all levers, at whatever speed, on whatever machine. A lever stands
+on top of those before it that are in the preset. results/budget.json is written after each run; those in it are not made again,
+and a run that was stopped resumes. Run it by `make budget`.
 """
 
 from __future__ import annotations
@@ -43,17 +43,16 @@ NAME = "budget"
 Planned = Mapping[str, Any]  # steps, and precision: of a row
 BASELINE = "batch_size=64 learning_rate=1e-3 warmup_ratio=0.1 dropout=0"  # of the README's model
 LEVERS = {  # in the table's words -> options
+    "Muon": "optimizer=muon",
+    "short sequences first": "phases=32:70%,128:30%",
     "no next sentences": "objective=mlm",
-    "short sequences first": "phases=64:70%,128:30%",
     "a falling share of masked tokens": "mlm_probability=0.3:0.15",
     "dropout of attention alone": "attention_dropout=0.1",
     "a rate that falls at the end alone": "schedule=warmup_stable_decay",
     "batches that grow": "rampup_batch_size=16:20%",
-    "Muon": "optimizer=muon",
     "the average of the last weights": "average_ratio=0.2",
 }
 FOLDER = "runs/results/budget"
-CORPUS = f"{pretraining.FOLDER}/corpus"
 MINUTES = 15  # of a run that counts
 PLANS = 12  # of each row
 PLANNED_BY = 8  # steps that each plan times: about ten seconds
@@ -81,7 +80,7 @@ def words_of(stage: str) -> list[str]:
     """The command line of a row, but for how long it trains."""
     options = (word.partition("=") for word in stages()[stage].split())
     given = [word for name, _, value in options for word in (f"--{name.replace('_', '-')}", value)]
-    return ["pretrain", CORPUS, "--model-size", "mini", *given]
+    return ["pretrain", pretraining.CORPUS, "--model-size", "mini", *given]
 
 
 def command(stage: str, planned: Planned, minutes: float) -> str:
@@ -95,7 +94,11 @@ def stored(minutes: float) -> dict[str, Any]:
     """The plan and the runs of so many minutes that are known here, else from results/budget.json."""
     paths = [_state(minutes), *([ROOT / "results" / f"{NAME}.json"] if minutes == MINUTES else [])]
     path = next((path for path in paths if path.is_file()), None)
-    return {"plan": {}, "stages": {}} if path is None else json.loads(path.read_text(encoding="utf-8"))
+    return (
+        {"plan": {}, "cores": torch.get_num_threads(), "stages": {}}
+        if path is None
+        else json.loads(path.read_text(encoding="utf-8"))
+    )
 
 
 def _state(minutes: float) -> Path:
@@ -130,7 +133,7 @@ def _said(number: int, stage: str, values: Mapping[str, Any]) -> None:
 def plan(stage: str, minutes: float) -> Planned:
     """How `--hours` would train a row, by the time that PLANNED_BY steps take now."""
     planning.REHEARSED = PLANNED_BY
-    words = [str(ROOT / CORPUS) if word == CORPUS else word for word in words_of(stage)]
+    words = [str(ROOT / pretraining.CORPUS) if word == pretraining.CORPUS else word for word in words_of(stage)]
     line = [*words, "--hours", f"{minutes / 60:.4g}", "--dry-run"]
     said = CliRunner().invoke(app(), line, catch_exceptions=False).stderr
     ((steps, dtype),) = re.findall(r"^(\d+) steps of .* on cpu, (\w+)$", said, flags=re.MULTILINE)
@@ -171,7 +174,7 @@ def held_out_loss(run: Path) -> float:
     module = BertForMaskedLM(BertConfig.read(run / "config.json"))
     assert not load_weights(module, run)
     config = PretrainConfig.of({"objective": "mlm", "seed": SEED})
-    sequences = held_out_sequences(open_corpora([ROOT / CORPUS]), Tokenizer.load(ROOT / CORPUS), config)
+    sequences = held_out_sequences(open_corpora([ROOT / pretraining.CORPUS]), Tokenizer.load(ROOT / pretraining.CORPUS), config)
     assert sequences is not None
     return score_language_model(module, sequences, config.micro_batch_tokens, start_accelerator("cpu"))["mlm_loss"]
 
@@ -179,11 +182,13 @@ def held_out_loss(run: Path) -> float:
 def measure(minutes: float, seeds: int, jobs: int) -> dict[str, Any]:
     """Make what is missing of the seeds 1 to `seeds`, one seed after the other, and keep each run when it is finished.
 
-    jobs: how many runs share the machine, once the steps are planned.
+    jobs: how many runs share the machine.
     """
-    for made in (f"{pretraining.FOLDER}/tokenizer/vocab.txt", f"{CORPUS}/meta.json"):
-        if not (ROOT / made).is_file():
-            execute(pretraining.COMMANDS[made], SEED)
+    if jobs > 1:
+        threads = max(1, torch.get_num_threads() // jobs)
+        torch.set_num_threads(threads)  # of the plans
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # of the commands
+    pretraining.make_corpus()
     values = stored(minutes)
     values["plan"] = plan_rows(minutes, values["plan"])
     lines = {stage: command(stage, values["plan"][options], minutes) for stage, options in stages().items()}
@@ -196,8 +201,6 @@ def measure(minutes: float, seeds: int, jobs: int) -> dict[str, Any]:
     write_json(_state(minutes), values)
     rows = values["stages"]
     missing = [(stage, seed) for seed in range(1, seeds + 1) for stage, row in rows.items() if len(row["loss"]) < seed]
-    if jobs > 1:
-        os.environ["OMP_NUM_THREADS"] = str(max(1, torch.get_num_threads() // jobs))  # of the commands
     pool = ThreadPoolExecutor(jobs)
     try:
         for (stage, seed), found in zip(missing, pool.map(lambda each: run(lines[each[0]], each[1]), missing), strict=True):
@@ -252,7 +255,9 @@ def render(values: Mapping[str, Any]) -> str:
         )
     made = dict.fromkeys(each for row in stages.values() for each in zip(row["commit"], row["machine"], strict=True))
     places = "; ".join(f"commit {commit[:12]} on {machine}" for commit, machine in made)
-    note = f"The runs were made at {places}."
+    cores = values["cores"]
+    time = f"{values['minutes']:g} minutes of {cores} core{'s' if cores > 1 else ''}"
+    note = f"Steps are those of {time}. The runs were made at {places}."
     return "\n".join([*markdown.table(HEADER, rows, numbers_from=2), "", note, "", *markdown.commands([values]), ""])
 
 

@@ -23,16 +23,18 @@ TEXT = f"{DATA}/text-en"
 FOLDER = f"runs/results/{NAME}"
 MODEL, RANDOM, CONTINUED = f"{FOLDER}/model", f"{FOLDER}/random", f"{FOLDER}/continued"
 OWN_TEXT = "recipes/data/helpdesk/text"
+CORPUS = f"{FOLDER}/corpus"
 # what is there when a command has done its work -> the command
-COMMANDS = {
+CORPUS_COMMANDS = {
     f"{FOLDER}/tokenizer/vocab.txt": f"bertkit tokenizer train {TEXT} --vocab-size 16384 --output-dir {FOLDER}/tokenizer",
-    f"{FOLDER}/corpus/meta.json": f"bertkit corpus build {TEXT} --tokenizer {FOLDER}/tokenizer --validation 1% "
-    f"--output-dir {FOLDER}/corpus",
-    f"{MODEL}/README.md": f"bertkit pretrain {FOLDER}/corpus --model-size mini --hours 1.6667 --batch-size 64 "
+    f"{CORPUS}/meta.json": f"bertkit corpus build {TEXT} --tokenizer {FOLDER}/tokenizer --validation 1% --output-dir {CORPUS}",
+}
+COMMANDS = {
+    **CORPUS_COMMANDS,
+    f"{MODEL}/README.md": f"bertkit pretrain {CORPUS} --model-size mini --hours 1.6667 --batch-size 64 "
     f"--learning-rate 1e-3 --warmup-ratio 0.1 --dropout 0 --output-dir {MODEL}",
     # the same model with random weights: one step at a learning rate of 0
-    f"{RANDOM}/README.md": f"bertkit pretrain {FOLDER}/corpus --model-size mini --max-steps 1 --learning-rate 0 "
-    f"--output-dir {RANDOM}",
+    f"{RANDOM}/README.md": f"bertkit pretrain {CORPUS} --model-size mini --max-steps 1 --learning-rate 0 --output-dir {RANDOM}",
     # the pre-trained one gone on with, on the text of the embedded help desk
     f"{FOLDER}/own_corpus/meta.json": f"bertkit corpus build {OWN_TEXT} --tokenizer {MODEL} --validation 10% "
     f"--output-dir {FOLDER}/own_corpus",
@@ -56,6 +58,13 @@ def commands() -> list[str]:
     return [*COMMANDS.values(), EVALUATE, f"printf '%s\\n' {shown} | {PREDICT}"]
 
 
+def make_corpus() -> None:
+    """Train the tokenizer and build the corpus where they are missing, for others that train on them."""
+    for made, line in CORPUS_COMMANDS.items():
+        if not (ROOT / made).is_file():
+            execute(line, SEED)
+
+
 def measure(*, force: bool) -> dict[str, Any]:
     """What results/pretraining.json keeps; its picture is written beside it."""
     origin = provenance()
@@ -64,7 +73,7 @@ def measure(*, force: bool) -> dict[str, Any]:
     fills = [json.loads(line) for line in execute(PREDICT, SEED, stdin="\n".join(LINES) + "\n").splitlines()]
     run = json.loads((ROOT / MODEL / "run.json").read_text(encoding="utf-8"))
     log = [json.loads(line) for line in (ROOT / MODEL / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    meta = json.loads((ROOT / FOLDER / "corpus" / "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads((ROOT / CORPUS / "meta.json").read_text(encoding="utf-8"))
     counts = ("documents", "sentences", "tokens")
     values = {
         "name": NAME,
@@ -79,7 +88,7 @@ def measure(*, force: bool) -> dict[str, Any]:
         "steps": {"best": run["best"]["step"], "last": run["last"]["step"]},
         "seconds": {str(SEED): run["seconds"]},
         "scores": scores,
-        "unigram": unigram_loss(ROOT / FOLDER / "corpus", run["training"]),
+        "unigram": unigram_loss(ROOT / CORPUS, run["training"]),
         "fills": fills,
         **course(log),
     }

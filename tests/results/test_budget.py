@@ -43,9 +43,9 @@ def test_the_preset_is_the_baseline_and_the_levers_that_stand_below_others(monke
     assert PretrainConfig.of(of_levers[-1]) == PretrainConfig.of(
         {"max_steps": 100, "precision": "fp32", **PRETRAINING_PRESETS["budget"]}
     )
-    monkeypatch.setitem(budget.PRETRAINING_PRESETS, "budget", {"objective": "mlm", "average_ratio": 0.2})
+    monkeypatch.setitem(budget.PRETRAINING_PRESETS, "budget", {"optimizer": "muon", "average_ratio": 0.2})
     found = list(budget.stages().values())
-    assert found[1] == f"{budget.BASELINE} objective=mlm"
+    assert found[1] == f"{budget.BASELINE} optimizer=muon"
     assert all(options.startswith(f"{found[1]} ") and options.count("=") == 6 for options in found[2:])
 
 
@@ -57,8 +57,8 @@ def test_all_models_are_asked_for_the_same_tokens(
     (tmp_path / "a.txt").write_text(
         "\n\n".join(f"the man love {a} movie . the book ." for a in ("a " * n for n in range(1, 60))), "utf-8"
     )
-    build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / budget.CORPUS, CorpusConfig(held_out=0.3))
-    corpus = tmp_path / budget.CORPUS
+    build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / pretraining.CORPUS, CorpusConfig(held_out=0.3))
+    corpus = tmp_path / pretraining.CORPUS
     config = PretrainConfig.of({"objective": "mlm"})
     features = held_out_sequences(open_corpora([corpus]), Tokenizer.load(corpus), config).features
     for architecture in ("BertForPreTraining", "BertForMaskedLM"):
@@ -126,8 +126,8 @@ def test_steps_are_planned_as_hours_plans_them(
     for module in ("pretrain", "steps"):
         monkeypatch.setattr(f"bertkit.runs.pretraining.{module}.time", clock)
     (tmp_path / "a.txt").write_text("\n\n".join(f"the man {'a ' * n}." for n in range(1, 60)), "utf-8")
-    build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / budget.CORPUS, CorpusConfig(held_out=0))
-    planned = budget.plan("no next sentences", 15)
+    build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, tmp_path / pretraining.CORPUS, CorpusConfig(held_out=0))
+    planned = budget.plan("Muon", 15)
     assert planned["precision"] in ("fp32", "bf16")
     assert planned["steps"] == 900 - (5 + budget.PLANNED_BY + 1), "less what the beginning took by the clock"
     assert rehearsed == [5, budget.PLANNED_BY]
@@ -182,7 +182,8 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
             budget.main()
         return json.loads(result.read_text("utf-8"))
 
-    monkeypatch.setattr(budget, "ROOT", tmp_path)
+    for module in (budget, pretraining):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(provenance, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(budget.markdown, "commands", lambda values: ["commands"])
     monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon"})
@@ -191,8 +192,8 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(budget, "plan", plan)
     monkeypatch.setattr(budget, "PLANS", 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the script changes it for its commands
-    (tmp_path / budget.CORPUS).mkdir(parents=True)
-    for path in (tmp_path / budget.CORPUS / "meta.json", tmp_path / f"{pretraining.FOLDER}/tokenizer/vocab.txt"):
+    (tmp_path / pretraining.CORPUS).mkdir(parents=True)
+    for path in (tmp_path / pretraining.CORPUS / "meta.json", tmp_path / f"{pretraining.FOLDER}/tokenizer/vocab.txt"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     stop_after = [("baseline", 1), ("Muon", 1)]
@@ -220,7 +221,10 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(made) == 4
     assert result.read_bytes() == before, "a rehearsal counts for nothing"
     monkeypatch.setattr(budget.torch, "get_num_threads", lambda: 4)
+    threads: list[int] = []
+    monkeypatch.setattr(budget.torch, "set_num_threads", threads.append)
     call("--seeds", "2", "--minutes", "3", "--jobs", "2")
+    assert threads == [2], "steps are planned on the cores that a run will have"
     assert sorted(made) == [(stage, seed) for stage in ("Muon", "baseline") for seed in (1, 2)]
 
 
@@ -231,7 +235,8 @@ def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     stages = {stage: {"loss": loss, "steps": 15, **made} for stage, loss in losses.items()}
     preset = {"no next sentences": True, "Muon": False, "short sequences first": True}
     monkeypatch.setattr(budget.markdown, "commands", lambda values: ["commands"])
-    lines = budget.render({"stages": stages, "preset": preset}).splitlines()
+    values = {"minutes": 15, "cores": 1, "stages": stages, "preset": preset}
+    lines = budget.render(values).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:7]]
     assert [row[2:4] + row[5:] for row in cells] == [
         ["**4.500**", "-", "-", "15", "2", "yes"],
@@ -240,10 +245,12 @@ def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         ["**3.700**", "+0.100", "+2.6", "15", "2", "yes"],
         ["**3.700**", "+0.800", "+17.8", "", "2", ""],  # the preset, against the baseline
     ]
-    assert f"The runs were made at commit {'a' * 12} on abacus; commit {'b' * 12} on abacus." in lines
+    note = f"The runs were made at commit {'a' * 12} on abacus; commit {'b' * 12} on abacus."
+    assert f"Steps are those of 15 minutes of 1 core. {note}" in lines
+    assert f"Steps are those of 15 minutes of 2 cores. {note}" in budget.render(values | {"cores": 2})
     stages["Muon"]["loss"] = stages["Muon"]["loss"][:1]
     stages["short sequences first"]["loss"] = ()
-    shown = budget.render({"stages": stages, "preset": preset})
+    shown = budget.render(values)
     assert "| **3.700** | -0.200 | - | -5.7 | 15 | 1 | no |" in shown, "against the same seed"
     assert "short sequences" not in shown
     assert "against the baseline" not in shown, "a lever of the preset is missing"
