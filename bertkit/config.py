@@ -206,7 +206,7 @@ class TrainConfig:
         maximum=1,
     )
     freeze: str | None = option(
-        None, "what to freeze: embeddings, encoder, or the embeddings and this many of the lowest layers", commands=MEASURE
+        None, "what to freeze: embeddings; encoder with embeddings; or N: embeddings and the N lowest layers", commands=MEASURE
     )
     reinit_layers: int = option(
         0, "reinitialize this many top layers, and the pooler, before training", unit="layers", minimum=0

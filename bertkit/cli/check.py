@@ -62,8 +62,8 @@ def check(
     splits, empty texts, broken characters, and with --model sequence lengths, \\[UNK] and examples. A corpus: its first
     sequences and prediction targets; with a training run's options, exactly the ones that run sees.
 
-    Only --label-errors and --learning-curve train models; if stopped, the same command resumes. With them, TARGET is a file
-    of rows, a run, or a recipe or family with --train.
+    Only --label-errors and --learning-curve train models; if stopped, the same command resumes. With them, TARGET is a
+    data file or folder, a run, a recipe, or a task family with --train.
 
     [bold]bertkit check mrpc --data glue/MRPC --model bert-base-uncased[/]
 

@@ -61,7 +61,7 @@ def predict(
 ) -> None:
     """Predict each row of a file, in order: a label, a choice, tags, or an answer, with its probability.
 
-    A pre-trained model fills each \\[MASK] in lines of text.
+    A pre-trained model fills each \\[MASK] in lines of text, or in the column text of a table.
 
     [bold]bertkit predict runs/mine new.csv --output predictions.csv[/]
 

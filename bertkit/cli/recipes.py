@@ -39,7 +39,7 @@ def recipes(
         if copy.is_file():
             raise UsageError("--copy is a file; expected a folder", where=str(copy))
         if target.exists():
-            raise UsageError("the file already exists", where=str(target))
+            raise UsageError("the file already exists", where=str(target), hint="choose another folder, or remove the file")
         write_files(copy, {target.name: source.read_text(encoding="utf-8")})
         progress.note(f"wrote {target}; train it: bertkit finetune {target} --model ... --output-dir ...")
     elif name is not None:

@@ -174,7 +174,7 @@ def _whole(folder: Path, documents: int, own_parts: bool) -> Shard:
         verify(folder, owner=CORPUS_FILES, now=True)  # the part may be deleted soon
         shard = Shard.load(folder)
         if len(shard.hashes) != documents:
-            what = f"the part has {len(shard.hashes)} documents and had {documents}"
+            what = f"the part has {len(shard.hashes)} documents; expected {documents}"
             raise DataError(what, where=str(folder), hint=CORPUS_FILES.hint)
         return shard
     except DataError as error:

@@ -102,7 +102,7 @@ def _cached(name: str) -> Path | None:
         folder = Path(snapshot_download(name, local_files_only=True, allow_patterns=[*CONFIG_FILES, *TOKENIZER_FILES]))
         weight_files(folder)
     except HFValidationError:
-        what = f"{name!r} is neither a folder nor a hub id; expected org/name of letters, digits, -, _ and ."
+        what = f"{name!r} is neither a folder nor a hub id; expected NAME or OWNER/NAME of letters, digits, -, _ and ."
         raise ModelError(what) from None
     except (LocalEntryNotFoundError, ModelError):
         return None
@@ -172,7 +172,7 @@ def weight_files(folder: Path) -> list[Path]:
         what = (
             f"no weights: expected {' or '.join(n for n in WEIGHT_FILES if not n.endswith('.json'))}; found {_listing(folder)}"
         )
-        raise ModelError(what, where=str(folder))
+        raise ModelError(what, where=str(folder), hint="copy the weights into the folder, or download the model again")
     if not name.endswith(".index.json"):
         return [folder / name]
     try:

@@ -188,7 +188,8 @@ class Documents:
                 hint = f"it has {', '.join(map(str, row))}; name the text column: --text-column NAME"
                 self.faults.take(DataError(f"there is no column {self.text_column!r}", where=where, hint=hint))
             elif text is not None and not isinstance(text, str):
-                self.faults.take(DataError(f"{self.text_column} is {text!r:.60}; expected text", where=where))
+                what = f"column {self.text_column!r} contains {text!r:.60}; expected text"
+                self.faults.take(DataError(what, where=where, hint="correct the row, or skip such rows with --on-error skip"))
             # half a character, which JSON can hold and UTF-8 cannot
             elif lines := _lines_of(_SURROGATE.sub("\ufffd", text or "")):
                 yield Document(lines, where)

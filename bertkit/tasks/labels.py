@@ -90,7 +90,7 @@ def refuse_numbers(examples: Examples, column: str) -> None:
         first = min(decimals, key=names.__getitem__)
         raise DataError(f"the label in column {own!r} is the decimal {first}", where=examples.where(names[first]), hint=hint)
     if len(names) > _MOST_CLASSES:
-        raise DataError(f"the labels in column {own!r} are {len(names)} numbers", where=examples.source, hint=hint)
+        raise DataError(f"the labels in column {own!r} are {len(names)} different numbers", where=examples.source, hint=hint)
 
 
 def _cells(examples: Examples, column: str, rows: Sequence[int]) -> str:

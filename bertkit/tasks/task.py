@@ -268,7 +268,8 @@ class Task(Presentation):
         """This task, for rows that are divided among several models. Raises ModelError if their outputs differ."""
         for other in others:
             if other.outputs_named() != self.outputs_named():
-                raise ModelError(f"the runs have other labels: {listed(other.labels)}; expected {listed(self.labels)}")
+                what = f"the runs have different labels: {listed(self.labels)} and {listed(other.labels)}"
+                raise ModelError(what, hint="choose one of the runs")
         return self
 
     def outputs_named(self) -> tuple[Any, ...]:

@@ -78,7 +78,8 @@ class Tokenizer:
         self.special_tokens = SPECIAL_TOKENS | (special_tokens or {})
         missing = [token for token in self.special_tokens.values() if backend.token_to_id(token) is None]
         if missing:
-            raise ModelError(f"the vocabulary lacks {', '.join(missing)}, which BERT needs", where=where)
+            what = f"the vocabulary lacks {', '.join(missing)}, which BERT needs"
+            raise ModelError(what, where=where, hint="choose a BERT checkpoint, or copy the tokenizer of this model again")
         backend.no_truncation()
         backend.no_padding()
         backend.add_special_tokens(list(self.special_tokens.values()))

@@ -191,7 +191,7 @@ def report_label_errors(found: Mapping[str, Any], folder: Path, count: int) -> R
             *([Finding("warning", f"{doubt}: do not trust this list; train longer")] if weak and least < 1 else []),
             *([Table(title, ["given", "suggested", "count"], pairs)] if pairs else []),
             Table("most suspicious rows", [*columns, "likely error"], worst),
-            Finding("note", "score: 0 means that the label is certainly wrong, 1 that it is certainly right"),
+            Finding("note", "score: 0 means that the model is sure of another label, 1 that it is sure of the given one"),
             Finding("note", what),
             Finding("note", f"all rows, ranked: {folder / RANKED}"),
         ],

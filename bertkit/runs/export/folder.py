@@ -143,7 +143,7 @@ def _rows(target: Opened, texts: str | None) -> ComparedRows:
             own = target if texts is None else open_target(str(target.pretrained.folder), None, _ON_CPU)
             dev = _read(own, own.task.recipe.resolved().first_eval_split, labelled=True)
         except (DataError, UsageError) as error:
-            progress.warn(f"the dev scores are not compared: {error}")
+            progress.warn(f"the validation scores are not compared: {error}")
     return ComparedRows(_spread(given), dev)
 
 

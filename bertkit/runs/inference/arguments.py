@@ -56,7 +56,7 @@ def refuse_unfit_folder(folder: Path) -> None:
     name = folder.name
     is_named_as_file = plain_name(name) != name or extension(name) in endings_of((*TEXTS, *TAGGED))
     if folder.is_file() or (is_named_as_file and not folder.is_dir()):
-        raise UsageError("--output-dir names a file; expected a folder", where=str(folder))
+        raise UsageError("--output-dir names a file; expected a folder", where=str(folder), hint="leave out the extension")
     refuse_unwritable(folder)
 
 
@@ -122,7 +122,7 @@ def _paths_in(folder: Path, sources: Sequence[str], form: OutputFormat) -> dict[
 def refuse_unusable_output(output: Path, sources: Sequence[str], *, overwrite: bool) -> None:
     """Raise UsageError for an --output that cannot be written, or is finished, before any work; MachineError for its folder."""
     if not output.absolute().parent.is_dir():
-        raise UsageError("the folder of --output does not exist", where=str(output.parent))
+        raise UsageError("the folder of --output does not exist", where=str(output.parent), hint="create it first")
     if output.resolve() in (path_of(source).resolve() for source in sources):
         raise UsageError(f"--output {output} is the input file", hint="choose another name")
     if output.is_dir():

@@ -111,7 +111,8 @@ def evaluate(
         scored(scores)
         return scores
     if corpora:
-        raise UsageError("--corpus is for pre-trained models; a recipe has its own data")
+        what = "--corpus is for pre-trained models; this model is scored on the labelled rows of a task"
+        raise UsageError(what, hint="leave it out; --split, --validation or --test chooses the rows")
     opened = open_target(run, recipe, overrides, others=others)
     found = evaluate_target(opened, tuple(splits) or None)
     progress.note(f"computed in {found.predictor.precision.name}")

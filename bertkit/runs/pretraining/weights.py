@@ -73,7 +73,7 @@ def build_model(
     """
     if model is not None and config.optimizer == "muon":
         what = "--optimizer muon is for training from scratch, not for --model"
-        raise UsageError(what, hint="add --optimizer adamw, also where --preset sets muon")
+        raise UsageError(what, hint="add --optimizer adamw (--preset budget sets muon)")
     pretrained = open_model_or_run(model) if model is not None else None
     if pretrained is None:
         if config.reinit_layers:
@@ -91,7 +91,7 @@ def build_model(
         origin = {"name": model, **pretrained.fingerprint()}
     if objective.pair_term is not None and model_config.type_vocab_size < 2:
         what = f"type_vocab_size is {model_config.type_vocab_size}; expected 2 or more, as pairs have two segments"
-        raise UsageError(what, hint="raise it, or train with --objective mlm")
+        raise UsageError(what, hint="choose a model or --config-name with 2 or more, or train with --objective mlm")
     module = objective.head(model_config)
     start_from(pretrained, module, model_config, config, resuming=resuming)
     freeze(module, config)

@@ -279,7 +279,8 @@ def _labels(rows: Examples, column: str, names: Sequence[str], kind: str | None)
 def _place_of_letter(label: Any, letters: Sequence[str], where: str) -> int:
     """A label as the number of a choice, from 0, by the choices' letters."""
     if not letters:
-        raise DataError("the choices' labels do not fit: expected a different one for each", where=where, hint=FIX_ROW)
+        what = "some choices have no label or the same one; expected a different label for each choice"
+        raise DataError(what, where=where, hint=FIX_ROW)
     if (letter := _letter(label)) not in letters:
         what = f"the label {label!r} is not one of the choices' letters; expected {', '.join(letters)}"
         raise DataError(what, where=where, hint=FIX_ROW)

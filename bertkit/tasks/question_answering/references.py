@@ -81,7 +81,8 @@ def _answers(value: Any, where: str, column: str) -> Answers:
             for each in (value["text"], value["answer_start"])
         )
         if len(texts) != len(starts):
-            what = f"column {column!r} holds {plural(len(texts), 'text')} and {len(starts)} answer_start"
+            found = f"{plural(len(texts), 'text')} and {plural(len(starts), 'answer_start', 'answer_starts')}"
+            what = f"column {column!r} holds {found}; expected an answer_start for each text"
             raise DataError(what, where=where, hint=FIX_ROW)
         pairs = list(zip(texts, starts, strict=True))
     elif isinstance(value, list) and all(isinstance(item, dict) and {"text", "answer_start"} <= item.keys() for item in value):

@@ -80,7 +80,8 @@ class QuestionAnsweringTask(Task):
         answers = examples.columns["answers"]
         without = [row for row, known in enumerate(answers) if not known]
         if len(without) == len(examples):
-            raise DataError("no question of the training data has an answer", where=examples.source)
+            hint = "is this a test split, or are the answers in another column (--answers NAME)?"
+            raise DataError("no question of the training data has an answer", where=examples.source, hint=hint)
         if without and recipe.unanswerable is False:
             what = f"{len(without)} of {len(examples)} questions have no answer, but all need one; this is the first"
             raise DataError(what, where=examples.where(without[0]), hint="if some may have none: --unanswerable")
