@@ -219,12 +219,15 @@ class Recipe(ABC):
     def overridden(self, overrides: Mapping[str, Any]) -> Self:
         """This recipe with the options of a command line or file applied, to its own fields or its training settings.
 
-        Raises UsageError for an unknown option, or one of another family.
+        What an option replaces is unset, unless it is given too. Raises UsageError for an unknown option, or one of another
+        family.
         """
         own, training = options_of(self), options_of(self.training)
         values = {name.replace("-", "_"): value for name, value in overrides.items()}
         if unknown := next((name for name in values if name not in own | training), None):
             raise _no_option(unknown, self.family, [*own, *training])
+        replaced = {other for name, value in values.items() if value is not None for other in (own | training)[name].replaces}
+        values = dict.fromkeys(replaced & (own | training).keys()) | values
         of_training = {name: convert(training[name], value) for name, value in values.items() if name in training}
         changes = {name: convert(own[name], value) for name, value in values.items() if name in own}
         return replace(self, **changes, training=replace(self.training, **of_training))

@@ -100,6 +100,23 @@ def test_overrides_are_what_the_recipe_has(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "given", "after"),
+    [
+        ({"max_steps": 9}, {"num_epochs": 2.0}, {"num_epochs": 2.0, "max_steps": None}),
+        ({"num_epochs": 2.0}, {"max_steps": 9}, {"num_epochs": 2.0, "max_steps": 9}),
+        ({"max_steps": 9}, {"num_epochs": 2.0, "max_steps": 7}, {"max_steps": 7}),
+        ({"data": "b"}, {"train": None}, {"data": "b", "train": None}),
+        ({"train": "a.csv", "validation": "10%"}, {"data": "b"}, {"data": "b", "train": None, "validation": None}),
+        ({"data": "b"}, {"train": "a.csv"}, {"data": None, "train": "a.csv"}),
+        ({"data": "b"}, {"validation": "a.csv"}, {"data": "b", "validation": "a.csv"}),  # resolved() refuses the two
+    ],
+)
+def test_an_option_replaces_what_it_excludes(before: dict[str, Any], given: dict[str, Any], after: dict[str, Any]) -> None:
+    found = TextClassification().overridden(before).overridden(given)
+    assert {name: getattr(found if hasattr(found, name) else found.training, name) for name in after} == after
+
+
+@pytest.mark.parametrize(
     ("recipe", "name", "parts"),
     [
         ("sst2", "doc_stride", ["--doc-stride", "question-answering"]),
