@@ -307,7 +307,8 @@ def test_a_data_set_of_the_hub_is_named(train, tmp_path: Path) -> None:
     assert {(each.dataset_type, each.dataset_config) for each in data.eval_results or ()} == {("nyu-mll/glue", "mrpc")}
 
 
-def test_names_on_the_card_of_a_corpus_are_escaped() -> None:
+def test_names_on_the_card_of_a_corpus_are_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a folder given as "." it is the folder's own name."""
     training = {
         "objective": "mlm",
         "phases": [],
@@ -328,3 +329,7 @@ def test_names_on_the_card_of_a_corpus_are_escaped() -> None:
     card = pretraining_card(run)
     assert r"# BERT, pre-trained on \_\<b\>corpus\_" in card
     assert r"Trained further from a\*model\*, by" in card
+    (tmp_path / "a_base").mkdir()
+    monkeypatch.chdir(tmp_path / "a_base")
+    run["model"]["name"] = "."
+    assert "Trained further from a_base, by" in pretraining_card(run)

@@ -429,12 +429,16 @@ def test_int8_of_a_model_without_rows_asks_for_texts(tmp_path: Path, make_model_
 # --- int8 --------------------------------------------------------------------------------------------------------------------
 
 
-def test_int8_is_compared_and_the_card_says_how(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
+def test_int8_is_compared_and_the_card_says_how(
+    tmp_path: Path, make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = trained(CASES["labels"], tmp_path, make_model_dir)
     folder = tmp_path / "exported"
-    ran = exported(run, "--int8", "--output-dir", folder, "--force")  # a tiny random model may well lose
+    monkeypatch.chdir(run)
+    ran = exported(".", "--int8", "--output-dir", folder, "--force")  # a tiny random model may well lose
     assert ran.code == 0, ran.err[-400:]
     card = (folder / "README.md").read_text(encoding="utf-8")
+    assert f"# {run.name}, as ONNX" in card
     assert "decisions agree on 12 texts" in card
     assert "95%" in card
     assert "compared on only 12 texts; 5000" in ran.err

@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
+from os.path import abspath
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +249,7 @@ def card(name: str, family: str, difference: float, verdict: Verdict | None) -> 
         quantized = _INT8.format(forced=forced, rows="\n".join(f"- {line}" for line in lines)) + "\n"
     return _TEMPLATE.format(
         family=family,
-        name=Path(name).name,
+        name=Path(abspath(name)).name,
         version=bertkit.__version__,
         shapes=len(SHAPES),
         difference=difference,

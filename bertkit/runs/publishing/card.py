@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from os.path import abspath
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def hub_id(model: str) -> str | None:
 
 def _called(model: str) -> str:
     """A model's name without paths on this machine."""
-    return hub_id(model) or _one_line(Path(model).name)
+    return hub_id(model) or _one_line(Path(abspath(model)).name)  # also of . and ..
 
 
 def pretraining_card(run: dict[str, Any]) -> str:
@@ -108,7 +109,7 @@ def pretraining_card(run: dict[str, Any]) -> str:
     rows = "".join(f"| {name} | {value:.4f} |\n" for name, value in best["scores"].items())
     corpora = [corpus for each in (run, *(run.get("continued") or ())) for corpus in each["data"].values()]
     return _PRETRAINED.format(
-        corpus=_plain(" and ".join(dict.fromkeys(Path(corpus["source"]).name for corpus in corpora))),
+        corpus=_plain(" and ".join(dict.fromkeys(Path(abspath(corpus["source"])).name for corpus in corpora))),
         origin="Trained from fresh weights" if fresh else f"Trained further from {_plain(_called(run['model']['name']))}",
         version=run["versions"].get("bertkit", ""),
         steps=run["last"]["step"],
