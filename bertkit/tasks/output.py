@@ -12,7 +12,6 @@ from bertkit.errors import UsageError, did_you_mean, flag_of
 from bertkit.readers import Examples
 
 NUMBER, ALL = "row", "all"  # --id row, --keep all
-_COMMANDS = ("predict",)
 
 
 class OutputColumns(NamedTuple):
@@ -27,29 +26,19 @@ class OutputLayout:
     """The columns that an output row has besides those it always has, and how much detail."""
 
     id: str | None = option(
-        None,
-        "column with each row's id, or row for the row's number, from 0; default: the column id if there is one, else row",
-        commands=_COMMANDS,
+        None, "column with each row's id, or row for the row's number, from 0; default: the column id if there is one, else row"
     )
-    keep: tuple[str, ...] | None = option(None, "input columns to copy to the output, or all", commands=_COMMANDS)
+    keep: tuple[str, ...] | None = option(None, "input columns to copy to the output, or all")
     top_k: int | None = option(
-        None,
-        "how many classes to write, each with its probability; for each [MASK], how many tokens (default: 5)",
-        minimum=1,
-        commands=_COMMANDS,
+        None, "how many classes to write, each with its probability; for each [MASK], how many tokens (default: 5)", minimum=1
     )
-    probabilities: bool = option(False, "write the probability of every class", commands=_COMMANDS)
+    probabilities: bool = option(False, "write the probability of every class")
     uncertain: int | None = option(
-        None,
-        "write only this many rows, those to label next: uncertain ones that differ from each other",
-        minimum=1,
-        commands=_COMMANDS,
+        None, "write only this many rows, those to label next: uncertain ones that differ from each other", minimum=1
     )
-    n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1, commands=_COMMANDS)
+    n_best: int | None = option(None, "how many ranked answers to write; default: 1", minimum=1)
     safe_csv: bool = option(
-        False,
-        "for spreadsheets: mark the file as UTF-8, and put ' before text that they would treat as a formula",
-        commands=_COMMANDS,
+        False, "for spreadsheets: mark the file as UTF-8, and put ' before text that they would treat as a formula"
     )
 
     def __post_init__(self) -> None:
