@@ -1,20 +1,55 @@
-"""Shared by families that read whole sequences: how the tokens are pooled into one vector."""
+"""Shared by families whose head can read more than the last layer: tags, and whole sequences, whose tokens are pooled."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from bertkit.config import DATA, option
 from bertkit.errors import UsageError
 from bertkit.metrics.classification import find_metric, metric_path
-from bertkit.model.config import CLS_LAYERS, POOLINGS, BertConfig
-from bertkit.tasks.layers import LayersRecipe, LayersTask
+from bertkit.model.config import CLS_LAYERS, LAYERS, POOLINGS, BertConfig
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.task import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersRecipe(Recipe):
+    """A recipe of such a family."""
+
+    layers: str = option(
+        "last",
+        "what the head reads for each token: last, the last layer; last4, the last four concatenated; "
+        "last4-sum or last4-mix, their sum or mix; sum, the sum of all; or mix, a mix of all and the embeddings. A mix has "
+        "learned weights (ELMo). Meant for --freeze encoder; transformers opens the head only with last",
+        choices=tuple(LAYERS),
+        commands=DATA,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersTask(Task):
+    """A task of such a family."""
+
+    recipe: Any
+
+    @property
+    def layers_read(self) -> str:
+        """What the head reads for each token: one of LAYERS."""
+        return self.recipe.layers
+
+    def configure(self, config: BertConfig) -> BertConfig:
+        layers = self.layers_read or "last"
+        needed = abs(LAYERS[layers][0].start)
+        if layers != "last" and config.num_hidden_layers < needed:
+            what = f"{layers} reads {needed} layers; the model has {config.num_hidden_layers}"
+            raise UsageError(what, hint="read fewer: --layers mix, or --layers last")
+        return super().configure(config)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolingRecipe(LayersRecipe):
-    """A recipe of such a family."""
+    """A recipe of a family that reads whole sequences: the tokens are pooled into one vector."""
 
     pooling: str = option(
         "pooled",

@@ -15,7 +15,7 @@ from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.formats import TAGGED, Format, read_blocks
 from bertkit.readers.parsers.conll import CONLLU_LINES
 from bertkit.tasks.class_loss import ClassLossRecipe
-from bertkit.tasks.layers import LayersRecipe
+from bertkit.tasks.pooling import LayersRecipe
 from bertkit.tasks.recipe import Columns, Recipe
 from bertkit.tasks.token_classification.sentences import (
     GIVEN,

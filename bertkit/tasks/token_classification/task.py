@@ -26,8 +26,8 @@ from bertkit.tasks.baselines import Frozen, most_frequent
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, renamed, warn_of_spellings
-from bertkit.tasks.layers import LayersTask
 from bertkit.tasks.output import OutputColumns, OutputLayout
+from bertkit.tasks.pooling import LayersTask
 from bertkit.tasks.presentation import Count, Prediction
 from bertkit.tasks.probabilities import log_softmax, mean_logits
 from bertkit.tasks.task import Encoding, Logits
