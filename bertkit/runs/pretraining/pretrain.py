@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,8 +27,8 @@ from bertkit.model.config import PRETRAINING, BertConfig
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.precision import Precision, refuse_int8, resolve_precision
 from bertkit.model.pretrained import refuse_too_long
+from bertkit.readers.content import read_text
 from bertkit.runs.directory import SAME, RunFolder
-from bertkit.runs.pretraining.corpora import continued_with, describe_corpora
 from bertkit.runs.pretraining.course import Course
 from bertkit.runs.pretraining.estimate import Gpus, Phase, estimate
 from bertkit.runs.pretraining.held_out import unigram_loss
@@ -80,7 +81,7 @@ def pretrain(
     run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
     if run is not None:
         run.refuse_other_folders(accelerator)
-    data, read_last = (describe_corpora(each, config) for each in (corpora, continue_with or corpora))
+    data, read_last = (_describe_corpora(each, config) for each in (corpora, continue_with or corpora))
     read = [*flat(data, "data"), *(flat(read_last, "continue_with") if continue_with else [])]
     refuse_differences({name: value for name, value in read if not name.endswith(".source")}, accelerator, hint=SAME)
     earlier = _Earlier.of(run, read_last if continue_with else {})
@@ -142,7 +143,7 @@ def pretrain(
 
 class _Earlier(NamedTuple):
     """What the run to resume has done, nothing if there is none. run: its run.json. state: that of its checkpoint. continued:
-    as returned by `continued_with`.
+    as returned by `_continued_with`.
     """
 
     run: Mapping[str, Any]
@@ -155,7 +156,7 @@ class _Earlier(NamedTuple):
         if run is None:
             return cls({}, TrainState(), [])
         state = TrainState() if run.resume_from is None else read_progress(run.resume_from)
-        return cls(run.unfinished or {}, state, continued_with(run, state.step, continue_with))
+        return cls(run.unfinished or {}, state, _continued_with(run, state.step, continue_with))
 
     @property
     def since(self) -> int:
@@ -166,6 +167,46 @@ class _Earlier(NamedTuple):
         """The mark in the checkpoint by which the phase's sequences are found faster; empty if it has none."""
         position = self.state.position if self.state.step > self.since else None
         return position[1:] if position and position[0] == phase else ()
+
+
+def _describe_corpora(corpora: Sequence[Corpus], config: PretrainConfig) -> dict[str, Any]:
+    """The "data" entry of run.json: a corpus, or those of a mix by name, with the sha256 of the entities to mask."""
+    is_mixed = len(corpora) > 1
+    entities = {} if config.entities is None else {"entities": sha256(read_text(config.entities).encode()).hexdigest()}
+    return {
+        corpus.name if is_mixed else "corpus": {
+            "source": str(corpus.folder.resolve()),
+            **({"share": corpus.share} if is_mixed else {}),
+            **{key: corpus.meta[key] for key in ("tokenizer", "documents", "hashes")},
+            **entities,
+        }
+        for corpus in corpora
+    }
+
+
+def _continued_with(run: RunFolder, step: int, data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The "continued" entry of run.json: the corpora that a run reads instead of its first ones, and from which step on.
+
+    data: of the corpora that are given now, if any. Raises UsageError if corpora were given before and are missing now, if no
+    run is resumed, or if no step is left to read them.
+    """
+    where = str(run.output.path)
+    if data and run.unfinished is None:
+        hint = "name the corpus as the first argument; to continue a run from another folder, give --resume CHECKPOINT"
+        raise UsageError("--continue-with is for a run that was stopped; there is none here", where=where, hint=hint)
+    continued = [each for each in (run.unfinished or {}).get("continued") or [] if each["step"] <= step]
+    if data == (continued[-1]["data"] if continued else {}):
+        return continued
+    if not data:
+        sources = [corpus["source"] for corpus in continued[-1]["data"].values()]
+        what = f"since step {continued[-1]['step']} the run has been reading {' and '.join(sources)}"
+        raise UsageError(
+            what, where=where, hint="repeat its command with the same --continue-with, or name another corpus there"
+        )
+    if run.unfinished is not None and step >= run.unfinished["total_steps"]:
+        hint = "to continue from its weights, name the other corpus as the first argument, and the run's folder as --model"
+        raise UsageError(f"all {step} steps are done: none is left for --continue-with", where=where, hint=hint)
+    return [*(each for each in continued if each["step"] < step), {"step": step, "data": data}]
 
 
 def _refuse_settings(config: PretrainConfig, corpora: Sequence[Corpus], gpus: Gpus | None, accelerator: Accelerator) -> None:
