@@ -69,16 +69,10 @@ def _class_names(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {column: tuple(feature.names) for column, feature in each.items() if isinstance(feature, ClassLabel)}
 
 
-def dataset_blocks(dataset: Any, source: str) -> Iterator[Examples]:
+def as_examples(dataset: Any, source: str) -> Examples:
     """A split from datasets as rows, with its class names. Raises DataError if it is empty."""
-    label_names = _class_names(dataset.features)
     if not len(dataset):
         raise DataError("there are no rows", where=source)
-    plain = dataset.with_format(None)
-    for lines in batched(range(len(dataset))):
-        yield Examples(columns=plain[lines[0] : lines[-1] + 1], source=source, lines=lines, label_names=label_names)
-
-
-def as_examples(dataset: Any, source: str) -> Examples:
-    """Like `dataset_blocks`, but all rows at once."""
-    return join_blocks(dataset_blocks(dataset, source))
+    label_names, plain = _class_names(dataset.features), dataset.with_format(None)
+    blocks = batched(range(len(dataset)))  # so that few rows at a time are Python objects
+    return join_blocks(Examples(plain[rows[0] : rows[-1] + 1], source, rows, label_names=label_names) for rows in blocks)
