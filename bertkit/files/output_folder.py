@@ -25,27 +25,17 @@ class Kind(NamedTuple):
     """The kind of content that a command writes into its output folder.
 
     name: for messages. finished: for a folder that is not empty, whether its content is finished; None if it is not of this
-    kind. parts: a pattern for the file names that belong to it. at_once: whether it is written by one `write_files`, so that it
-    is unfinished while temporary files are left. more: other things to do with a finished one, for hints. tidy: deletes what a
-    kill at the very end left behind.
+    kind. Without the function it never is: the same command repeats what is cheap, and keeps the rest. parts: a pattern for the
+    file names that belong to it. at_once: whether it is written by one `write_files`, so that it is unfinished while temporary
+    files are left. more: other things to do with a finished one, for hints. tidy: deletes what a kill at the very end left.
     """
 
     name: str
-    finished: Callable[[Path], bool | None]
+    finished: Callable[[Path], bool | None] | None
     parts: re.Pattern[str] = re.compile(r".*", re.DOTALL)
     at_once: bool = False
     more: str = ""
     tidy: Callable[[Path], object] = sweep
-
-    @classmethod
-    def repeatable(cls, name: str, parts: str) -> Kind:
-        """A kind that is never finished: the same command repeats what is cheap, and keeps the rest. parts: a pattern."""
-
-        def finished(folder: Path) -> bool | None:
-            return None if kind.foreign(path.name for path in folder.iterdir()) else False
-
-        kind = cls(name, finished, re.compile(parts))
-        return kind
 
     def foreign(self, names: Iterable[str]) -> list[str]:
         """The names that do not belong to it, such as a file of the user's own."""
@@ -95,18 +85,19 @@ class OutputFolder:
             return cls(path, kind.name, content=content)
         if overwrite:
             refuse_overlap(path, reads)
+        foreign = kind.foreign(names)
         try:
-            finished = kind.finished(path)
+            finished = (None if foreign else False) if kind.finished is None else kind.finished(path)
         except (DataError, ModelError, UsageError):
             if not overwrite:
                 raise
             finished = True  # it is damaged, and moved aside as it is
         if finished is None:
             raise refused(f"the output folder is not empty and is not a bertkit {kind.name}")
-        if kind.at_once and any(name.startswith(UNFINISHED) for name in names) and not kind.foreign(names):
+        if kind.at_once and any(name.startswith(UNFINISHED) for name in names) and not foreign:
             finished, resume = False, True
         if overwrite:
-            if foreign := kind.foreign(names):
+            if foreign:
                 raise refused(f"--overwrite would move {foreign[0]}, which does not belong to a {kind.name}")
             return cls(path, kind.name, moves_to=_free_name(path), content=content)
         if finished or not resume:

@@ -15,7 +15,8 @@ from bertkit.reproduce.runs import Main, Run, all_of, pull, runs_of_cell
 from bertkit.reproduce.table import TABLES, PaperTable, Scale, read_scale, read_table, tables_at
 
 _RUNS = "runs"
-REPRODUCTIONS = Kind.repeatable("folder of reproduced tables", rf"{_RUNS}|({'|'.join(map(re.escape, TABLES))})\.(md|json|html)")
+_PARTS = re.compile(rf"{_RUNS}|({'|'.join(map(re.escape, TABLES))})\.(md|json|html)")
+REPRODUCTIONS = Kind("folder of reproduced tables", None, _PARTS)
 
 
 def reproduce(

@@ -175,7 +175,7 @@ def _make(run: Run, main: Main) -> None:
 def _is_whole(folder: Path, kind: Kind) -> bool:
     """Whether a command has finished there without being recorded, as after a kill in between."""
     aside = kind.at_once and any(folder.glob(f"{UNFINISHED}*"))
-    return folder.is_dir() and not aside and bool(kind.finished(folder))
+    return folder.is_dir() and not aside and kind.finished is not None and bool(kind.finished(folder))
 
 
 def _core_seconds() -> float:

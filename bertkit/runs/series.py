@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ class Series:
     @property
     def kind(self) -> Kind:
         """The kind of its output folder. The same command rewrites the summary, and more seeds can be added."""
-        return Kind.repeatable(f"run of several {self.nouns}", rf"{self.nouns}\.json|{self.noun}-\d+(\.old-\d+)?")
+        parts = re.compile(rf"{self.nouns}\.json|{self.noun}-\d+(\.old-\d+)?")
+        return Kind(f"run of several {self.nouns}", None, parts)
 
     def run(self, recipe: Recipe, number: int, count: int) -> Recipe:
         """The recipe of one of its runs."""

@@ -18,7 +18,7 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import input_paths
 
 _FILES = (label_errors.RUNS, label_errors.RANKED, label_errors.FOUND, learning_curve.RUNS, learning_curve.FOUND)
-OUTPUT = Kind.repeatable("check of labels", "|".join(map(re.escape, _FILES)))
+OUTPUT = Kind("check of labels", None, re.compile("|".join(map(re.escape, _FILES))))
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ from bertkit.training.loop import refuse_overlap
 
 DRAWN = 20  # default number of trials for a space with ranges
 TUNING_FILE, _BEST = "tune.json", "best"
-TUNING = Kind.repeatable("tuning", rf"{TUNING_FILE}|{re.escape(JOURNAL)}(\.lock.*)?|{LOCKS}|{_BEST}(\.old-\d+)?|trial-\d+")
+_PARTS = re.compile(rf"{TUNING_FILE}|{re.escape(JOURNAL)}(\.lock.*)?|{LOCKS}|{_BEST}(\.old-\d+)?|trial-\d+")
+TUNING = Kind("tuning", None, _PARTS)
 
 
 def tune(
