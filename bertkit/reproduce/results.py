@@ -18,7 +18,7 @@ from bertkit.reproduce.table import Column, PaperTable, Row
 from bertkit.runs.pretraining.course import Course
 from bertkit.runs.reporting.compare import mean_difference, open_sides
 from bertkit.runs.run_file import require_run
-from bertkit.runs.series import summarize, summarize_score
+from bertkit.runs.series import summarize
 
 AVERAGE = "average"  # a column of its own
 OWN = "a model pre-trained for this table"
@@ -60,7 +60,7 @@ def describe(table: PaperTable, cells: Sequence[Cell]) -> dict[str, Any]:
 def _describe(row: Row, task: str, score: str, each: Sequence[float | None], runs: Sequence[Run]) -> dict[str, Any]:
     """One figure. each: its values, by seed. runs: the runs that it comes from."""
     trained = runs[0].needs[-1] if runs[0].words[0] == "eval" else runs[0]
-    found, (start, tokens) = summarize_score(score, each), _origin(trained)
+    found, (start, tokens) = summarize(each, score), _origin(trained)
     selected_by = next(iter(require_run(trained.output)["best"]["scores"]))
     return {
         "row": row.name,

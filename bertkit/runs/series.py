@@ -108,10 +108,10 @@ def runs_to_use(name: str, *, ensemble: bool | None = None) -> list[str]:
     return [str(median)]
 
 
-def summarize(values: Sequence[float | None], lowest: float = -math.inf, highest: float = math.inf) -> dict[str, Any]:
+def summarize(values: Sequence[float | None], score: str = "") -> dict[str, Any]:
     """Median, mean, standard deviation (n - 1), the 95% interval of the mean by Student's t, and the values themselves.
 
-    The interval is cut at the lowest and highest possible values; None if all values are equal.
+    score: the name of one of our scores; the interval is cut where it ends. The interval is None if all values are equal.
     """
     known = [value for value in values if value is not None]
     if not known:
@@ -122,12 +122,8 @@ def summarize(values: Sequence[float | None], lowest: float = -math.inf, highest
 
         std = statistics.stdev(known)
         half = float(stats.t.ppf(0.975, len(known) - 1)) * std / len(known) ** 0.5
+        lowest, highest = range_of(score)
         if not all(lowest <= value <= highest for value in known):  # a user's metric of the same name
             lowest, highest = -math.inf, math.inf
         interval = [max(lowest, mean - half), min(highest, mean + half)] if half else None
     return {"median": statistics.median(known), "mean": mean, "std": std, "interval": interval, "each": list(values)}
-
-
-def summarize_score(name: str, values: Sequence[float | None]) -> dict[str, Any]:
-    """`summarize` for one of our scores, whose interval is cut where the score ends."""
-    return summarize(values, *range_of(name))

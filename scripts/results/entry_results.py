@@ -124,7 +124,7 @@ def measure(entry: Entry, *, force: bool, max_steps: str | None = None) -> dict[
         values["constant"] = [seed for seed, run in runs.items() if run["constant"]]
     if entry.folds:
         scores = {name: [run["scores"][name] for run in runs.values()] for name in values["mean"]}
-        values["interval"] = {name: series.summarize(each)["interval"] for name, each in scores.items()}
+        values["interval"] = {name: series.summarize(each, name)["interval"] for name, each in scores.items()}
     if entry.note:
         values["note"] = entry.note
     return values

@@ -482,6 +482,12 @@ def test_without_an_evaluation_the_scores_are_those_of_the_training(runs: Runs) 
     assert (runs.lines, values["scores"]) == (["finetune 3"], {"3": {"validation/accuracy": 0.03}})
 
 
+def test_the_interval_of_folds_ends_where_the_score_does(runs: Runs) -> None:
+    values = entry_results.measure(Entry("toy", "toy", (8, 9, 10), "--split test", folds=True), force=False)
+    half = 4.302653 * 0.1 / 3**0.5  # by Student's t, which would end at 1.15
+    assert values["interval"]["test/accuracy"] == [pytest.approx(0.9 - half), 1.0]
+
+
 def test_a_stopped_entry_resumes(runs: Runs) -> None:
     runs.stop_at = 3
     with pytest.raises(KeyboardInterrupt):

@@ -22,7 +22,7 @@ from bertkit.runs.directory import NEW_FOLDER, RUN, replaced
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.run_file import changed_settings, finished_run, read_run_file
 from bertkit.runs.scoring import CONSTANT
-from bertkit.runs.series import Series, summarize, summarize_score
+from bertkit.runs.series import Series, summarize
 from bertkit.runs.target import open_model_or_run
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe, published_scores
@@ -170,7 +170,7 @@ def describe_runs(series: Series, runs: Mapping[int, Mapping[str, Any]]) -> dict
     names = dict.fromkeys(name for best in scores.values() for name in best if not name.endswith(CONSTANT))
     return {
         series.nouns: list(runs),
-        "scores": {name: summarize_score(name, [best.get(name) for best in scores.values()]) for name in names},
+        "scores": {name: summarize([best.get(name) for best in scores.values()], name) for name in names},
         "baselines": _mean_of_baselines([run.get("baselines") or {} for run in runs.values()]),
         "constant": [number for number, best in scores.items() if any(name.endswith(CONSTANT) for name in best)],
     }
