@@ -17,7 +17,6 @@ from bertkit.progress import console, plain, silence
 
 BUG = 1
 _LONGEST = 2000  # characters of an error, which may quote a value of any length
-_STOP = "halve --micro-batch-tokens (for a corpus: use fewer --num-processes), and repeat the command: it resumes"
 
 
 class InterruptedCommand(Exception):
@@ -32,7 +31,6 @@ class _Failure(NamedTuple):
     hint: str | None
 
 
-_OUT_OF_MEMORY = MachineError("out of memory", hint=_STOP)
 _FULL = _Failure(MachineError, None, "free some space or choose another folder")
 _FILES = _Failure(
     MachineError, "too many open files", "raise the limit (ulimit -n 4096) or, for a corpus, use fewer --num-processes"
@@ -47,7 +45,11 @@ _BY_NUMBER = {
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ESTALE), _GONE),
     **dict.fromkeys((errno.EACCES, errno.EPERM), _Failure(MachineError, None, "change its permissions, or choose another")),
     errno.EBADF: _Failure(UsageError, "the standard input or output is closed", "open it, or name a file instead"),
-    errno.ENOMEM: _Failure(MachineError, "out of memory", _STOP),
+    errno.ENOMEM: _Failure(
+        MachineError,
+        "out of memory",
+        "halve --micro-batch-tokens (for a corpus: use fewer --num-processes), and repeat the command: it resumes",
+    ),
     errno.EIO: _Failure(MachineError, "reading or writing failed on the disk or network", "copy the data to another disk"),
 }
 
@@ -97,7 +99,7 @@ def explain(error: Exception) -> UserError | None:
     marks = ("can't start new thread", "can't allocate memory", "cannot allocate memory", "failed to map segment")
     of_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     if of_memory or any(mark in words.lower() for mark in marks):
-        return _OUT_OF_MEMORY
+        error = OSError(errno.ENOMEM, "")
     if isinstance(error, RuntimeError) and words.startswith("Symlink loop"):  # Path.resolve before Python 3.13
         error = OSError(errno.ELOOP, os.strerror(errno.ELOOP), words.partition("'")[2].rstrip("'"))
     if isinstance(error, RuntimeError) and "gloo/transport" in words:  # a connection that is closed

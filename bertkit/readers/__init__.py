@@ -71,9 +71,9 @@ class Examples:
         """The place of a row, for an error message: "file:line"."""
         return f"{self.source}:{self.lines[row]}"
 
-    def places(self, rows: Sequence[int], most: int = 3) -> tuple[str, ...]:
+    def places(self, rows: Sequence[int]) -> tuple[str, ...]:
         """The places of the first rows, for a message; a last "..." stands for more of them."""
-        return (*map(self.where, rows[:most]), *(["..."] if len(rows) > most else []))
+        return (*map(self.where, rows[:3]), *(["..."] if len(rows) > 3 else []))
 
     def own_name(self, column: str) -> str:
         """The source's own name of a column, for an error message."""
