@@ -23,11 +23,11 @@ def recipe_folder() -> Path:
 
 @dataclass(frozen=True)
 class Hub:
-    """A data set of the Hugging Face hub, or a local copy of one."""
+    """A data set of the Hugging Face hub, or a local copy of one. path: its id, or its folder. name: of its configuration."""
 
     path: str
     name: str | None = None
-    revision: str | None = None
+    revision: str | None = field(default=None, kw_only=True)
 
     def read(self, split: str) -> Examples:
         return read_hub(self.path, self.name, split=split, revision=self.revision)
@@ -35,7 +35,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class Embedded:
-    """Files that ship with bertkit, one per split."""
+    """Files that ship with bertkit, one per split. folder: below recipes/data."""
 
     folder: str
 
@@ -124,14 +124,7 @@ def _saved_splits(folder: Path) -> set[str]:
     return {path.name.partition("-")[0].partition(".")[0] for path in folder.rglob("*.parquet")}
 
 
-def hub(path: str, name: str | None = None, *, revision: str | None = None) -> Hub:
-    """A data set of the hub by its id, with the name of its configuration."""
-    return Hub(path, name, revision)
-
-
-def embedded(folder: str) -> Embedded:
-    """Data that ships with bertkit: a folder below recipes/data."""
-    return Embedded(folder)
+hub, embedded = Hub, Embedded  # their names in recipe files
 
 
 def refuse_url(data: str | None) -> None:
