@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from torch import nn
@@ -25,23 +25,28 @@ if TYPE_CHECKING:
 TIMED = 3  # steps
 
 
-def measure(
-    module: nn.Module,
-    batches: Callable[[int], list[Batch]],
-    config: TrainConfig,
-    accelerator: Accelerator,
-    *,
-    steps: int,
-    tokens: float,
-    parameters: int,
-) -> dict[str, Any]:
+class Prepared(Protocol):
+    """What to train. config: includes the resolved precision."""
+
+    @property
+    def module(self) -> nn.Module: ...
+    @property
+    def batches(self) -> Callable[[int], list[Batch]]: ...
+    @property
+    def config(self) -> TrainConfig: ...
+    @property
+    def accelerator(self) -> Accelerator: ...
+
+
+def measure(training: Prepared, *, steps: int, tokens: float, parameters: int) -> dict[str, Any]:
     """Time the first of `steps`, which train the module, and show what all would take; {} on all but the main process.
 
-    config: with the precision to compute in. tokens: of the whole training, over all processes. parameters: of the model.
+    tokens: of the whole training, over all processes. parameters: of the model.
     """
+    module, config, accelerator = training.module, training.config, training.accelerator
     with tempfile.TemporaryDirectory() as folder:
         logging = replace(config, logging_steps=1)
-        train(module, batches, logging, accelerator, total_steps=min(TIMED, steps), run_dir=Path(folder))
+        train(module, training.batches, logging, accelerator, total_steps=min(TIMED, steps), run_dir=Path(folder))
         log = MetricsLog(Path(folder)).read()
     if not accelerator.is_main_process:  # only the main process has a log
         accelerator.wait_for_everyone()

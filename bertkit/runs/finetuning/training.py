@@ -129,18 +129,10 @@ def prepare_training(
 
 def try_out(training: PreparedFinetuning) -> dict[str, Any]:
     """Time the first steps, and show how long the whole run would take."""
-    steps, batches = training.steps, training.batches
-    sampled = [sum(len(batch.input_ids) for batch in batches(step)) for step in range(min(steps, 50))]
+    steps = training.steps
+    sampled = [sum(len(batch.input_ids) for batch in training.batches(step)) for step in range(min(steps, 50))]
     tokens = steps * float(np.mean(sampled)) * training.accelerator.num_processes
-    return measure(
-        training.module,
-        batches,
-        training.config,
-        training.accelerator,
-        steps=steps,
-        tokens=tokens,
-        parameters=training.num_parameters,
-    )
+    return measure(training, steps=steps, tokens=tokens, parameters=training.num_parameters)
 
 
 def train_into(

@@ -85,15 +85,7 @@ def try_out(training: PreparedPretraining, whole: Sequence[float]) -> dict[str, 
     mixes = zip(whole, training.mixes, strict=True)
     tokens = sum(steps * float(mix.lengths(mix.numbers_at(0)).sum()) for steps, mix in mixes)
     parameters = sum(parameter.numel() for parameter in training.module.parameters())
-    return measure(
-        training.module,
-        training.batches,
-        training.config,
-        training.accelerator,
-        steps=training.course.steps,
-        tokens=tokens,
-        parameters=parameters,
-    )
+    return measure(training, steps=training.course.steps, tokens=tokens, parameters=parameters)
 
 
 def train_into(run: RunFolder, training: PreparedPretraining, values: dict[str, Any]) -> dict[str, Any]:
