@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import platform
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import as_asked, from_json
 
 RUN_FILE = "run.json"
+PATHS = re.compile(r"recipe\.(train|validation|test|data)|data\..+\.source|model\.name|training\.entities")  # keys of run.json
 _MAY_CHANGE = {
     *("training.micro_batch_tokens", "training.device", "training.logging_steps", "training.track", "recipe.prepare"),
     *("training.save_steps", "training.keep_checkpoints", "training.keep_training_state", "recipe.max_file_size"),

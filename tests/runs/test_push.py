@@ -142,8 +142,10 @@ def test_paths_are_told_by_their_keys() -> None:
     ]
     for path in paths:
         run = {"recipe": {"train": path, "data": path}, "data": {"train": {"source": path}}, "model": {"name": path}}
+        run["training"] = {"entities": path}
         name = "train.csv"
         found = {"recipe": {"train": name, "data": name}, "data": {"train": {"source": name}}, "model": {"name": name}}
+        found["training"] = {"entities": name}
         if path == paths[0]:
             run["model"]["name"] = found["model"]["name"] = "someone/model"
         assert pushing._without_paths(run) == found

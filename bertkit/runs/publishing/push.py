@@ -17,12 +17,11 @@ from bertkit.model.directory import CONFIG_FILES, weight_files
 from bertkit.readers.remote import file_name, is_url
 from bertkit.report import Report, Table, show
 from bertkit.runs.publishing.card import hub_id, hub_set
-from bertkit.runs.run_file import RUN_FILE, refuse_folder_of_runs, require_run
+from bertkit.runs.run_file import PATHS, RUN_FILE, refuse_folder_of_runs, require_run
 from bertkit.text.tokenizer import TOKENIZER_FILES
 
 _CARD = "README.md"
 _OF_THE_MACHINE = ("resumed_from", "rates", "seconds", "num_processes")  # in run.json
-_PATHS = re.compile(r"\.recipe\.(train|validation|test|data)|\.data\.\w+\.source|\.model\.name")  # keys of run.json
 _WEIGHTS = re.compile(r"(pytorch_)?model(-\d+-of-\d+)?\.(safetensors|bin)(\.index\.json)?")
 
 
@@ -105,17 +104,17 @@ def files_to_push(folder: Path, repo: str) -> dict[str, Path | bytes]:
 
 
 def _without_paths(value: Any, key: str = "") -> Any:
-    """A JSON value with each path replaced by its file name. Paths are values under a key of _PATHS, and any others that are
+    """A JSON value with each path replaced by its file name. Paths are values under a key of PATHS, and any others that are
     absolute, a URL, begin with ~ or .., or exist. key: of the value, with its parents.
     """
     if isinstance(value, Mapping):
-        return {name: _without_paths(each, f"{key}.{name}") for name, each in value.items()}
+        return {name: _without_paths(each, f"{key}.{name}" if key else name) for name, each in value.items()}
     if isinstance(value, list):
         return [_without_paths(each, key) for each in value]
     if not isinstance(value, str):
         return value
-    if _PATHS.fullmatch(key):
-        kept = re.fullmatch(r"\d+/\d+", value) or (key == ".model.name" and hub_id(value))  # a share, as in --validation 1/5
+    if PATHS.fullmatch(key):
+        kept = re.fullmatch(r"\d+/\d+", value) or (key == "model.name" and hub_id(value))  # a share, as in --validation 1/5
         return value if kept else file_name(value)
     path = PureWindowsPath(value) if "\\" in value else PurePosixPath(value)
     is_path = path.is_absolute() or is_url(value) or value.startswith(("~", "..", "file:"))

@@ -25,7 +25,7 @@ from bertkit.runs.inference.arguments import refuse_unusable_output
 from bertkit.runs.reporting.pretraining_report import describe_pretraining
 from bertkit.runs.reporting.reported_run import ReportedRun
 from bertkit.runs.reporting.task_report import describe_tasks
-from bertkit.runs.run_file import refuse_different_tasks, require_run
+from bertkit.runs.run_file import PATHS, refuse_different_tasks, require_run
 from bertkit.runs.series import FOLDS, SEEDS, runs_to_use
 from bertkit.runs.tuning.study import TUNING_FILE, report_tuning
 
@@ -79,10 +79,7 @@ def _found_in(folder: Path, rows: int) -> list[Section]:
     return sections
 
 
-# Names of settings in run.json that may be paths.
-_PATHS = re.compile(
-    r"recipe\.(name|train|validation|test|data|metric)|data\..+\.source|model\.name|resumed_from|training\.entities"
-)
+_PATHS = re.compile(rf"{PATHS.pattern}|recipe\.(name|metric)|resumed_from")  # keys of run.json whose values may be paths
 
 
 def _relative_paths(names: Sequence[str], runs: Sequence[ReportedRun]) -> dict[str, str]:
