@@ -191,9 +191,8 @@ class Recipe(ABC):
         if recipe.data is not None:
             raise UsageError("--data names a folder and --train or --validation files: give one or the other")
         if recipe.train == "-":
-            raise UsageError(
-                "--train cannot be standard input (-): the training data is read more than once", hint="save it to a file first"
-            )
+            what = "--train cannot be standard input (-): the training data is read more than once"
+            raise UsageError(what, hint="save it to a file first")
         validation = recipe.validation or ("10%" if recipe.train else None)
         if validation and re.fullmatch(r"[\d.]+", validation) and not Path(validation).exists():
             what = f"--validation is {validation}; expected a file, a share such as 10%, or a fold such as 1/5"
@@ -217,10 +216,8 @@ class Recipe(ABC):
         return tuple(split for split in self.eval_splits if split in there or split.partition("_")[0] not in names)
 
     def overridden(self, overrides: Mapping[str, Any]) -> Self:
-        """This recipe with the options of a command line or file applied, to its own fields or its training settings.
-
-        What an option replaces is unset, unless it is given too. Raises UsageError for an unknown option, or one of another
-        family.
+        """This recipe with the options of a command line or file in place of its own, or of its training settings; what they
+        replace is unset. Raises UsageError for an unknown option, or one of another family.
         """
         own, training = options_of(self), options_of(self.training)
         values = {name.replace("-", "_"): value for name, value in overrides.items()}
