@@ -75,7 +75,7 @@ def _attend_fused(tokens: Tensor, queries: Tensor | None, pattern: Pattern, num_
 
 
 class _Products(torch.autograd.Function):
-    """`attend` with matrix products, softmax (in float32 or wider) and dropout, group by group.
+    """`attend` with matrix products, softmax (torch's, which sums in float32 or wider) and dropout, group by group.
 
     The backward pass needs the sum over keys of weight times gradient. This equals the sum over D of output times gradient (Dao
     et al., 2022, appendix B.4), so two passes over the scores are enough.
@@ -86,17 +86,16 @@ class _Products(torch.autograd.Function):
         parts = 3 if queries is None else 2
         width = tokens.shape[1] // parts
         size = width // num_heads
-        dtype = torch.promote_types(tokens.dtype, torch.float32)
-        scale = tokens.new_full((), 1 / math.sqrt(size), dtype=dtype)
-        no_mask = tokens.new_zeros((1, 1, 1, 1), dtype=dtype)  # not a 0-dim tensor, which would not promote the scores' dtype
+        nothing, scale = tokens.new_empty(1, 1, 1), 1 / math.sqrt(size)
         found = tokens.new_zeros(len(tokens if queries is None else queries), width)
         saved: list[Tensor | None] = []
         for rows, keys, mask, own, its_tokens in _groups(pattern, parts, num_heads, tokens):
             grid = keys.pad(its_tokens, size)
             query = grid[0] if queries is None else rows.pad(queries[own], size)[0]  # (B * A, Tq, D)
             key, value = grid[-2], grid[-1]
-            scores = torch.bmm(query, key.transpose(1, 2)).view(-1, num_heads, query.shape[1], key.shape[1])
-            weights = torch.addcmul(no_mask if mask is None else mask, scores, scale).softmax(-1).to(scores.dtype)
+            scores = torch.baddbmm(nothing, query, key.transpose(1, 2), beta=0, alpha=scale)  # (B * A, Tq, Tk)
+            scores = scores.view(-1, num_heads, *scores.shape[1:])
+            weights = (scores if mask is None else scores.add_(mask)).softmax(-1)
             keep = dropout.stream.keep_mask(weights.shape, dropout.p, weights) if dropout.active else None
             kept = weights if keep is None else weights * keep
             read = torch.bmm(kept.flatten(0, 1), value)

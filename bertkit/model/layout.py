@@ -231,7 +231,6 @@ class Packing:
         groups = group(batch.token_counts, num_heads) if on_cpu else group_by_length(batch.token_counts)
         if in_use:
             groups = _round_groups(groups)
-        dtype = torch.promote_types(dtype, torch.float32) if on_cpu else dtype  # on a CPU, scores are masked in float32
         positions = _positions(batch) if causal else None
 
         def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], multiple: int) -> Grouped:
