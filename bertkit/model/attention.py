@@ -86,7 +86,8 @@ class _Products(torch.autograd.Function):
         parts = 3 if queries is None else 2
         width = tokens.shape[1] // parts
         size = width // num_heads
-        nothing, scale = tokens.new_empty(1, 1, 1), 1 / math.sqrt(size)
+        nothing = tokens.new_zeros(1, 1, 1)  # torch 2.13 reads it on Apple's GPUs even with beta=0: a NaN there would spread
+        scale = 1 / math.sqrt(size)
         found = tokens.new_zeros(len(tokens if queries is None else queries), width)
         saved: list[Tensor | None] = []
         for rows, keys, mask, own, its_tokens in _groups(pattern, parts, num_heads, tokens):

@@ -34,7 +34,7 @@ def layout(lengths: list[int], dtype: torch.dtype = torch.float64, groups: list[
 
 def attend(query: Tensor, key: Tensor, value: Tensor, queries: Grouped, keys: Grouped, dropout: Dropout) -> Tensor:
     """With query, key and value (rows, A, D) of one tensor where every row is query and key."""
-    pattern = Pattern.of(queries, keys, None, torch.promote_types(query.dtype, torch.float32))
+    pattern = Pattern.of(queries, keys, None, query.dtype)
     tokens = [query, key, value] if queries is keys else [key, value]
     packed = torch.cat([each.flatten(1) for each in tokens], 1)
     return attention.attend(packed, None if queries is keys else query.flatten(1), pattern, HEADS, dropout)
@@ -209,10 +209,12 @@ def test_what_is_not_a_number_stays_in_its_sequence() -> None:
     torch.testing.assert_close(found[8:11], wanted)
 
 
-def test_scores_are_masked_and_normalized_in_float32_whatever_their_neighbours() -> None:
-    """Of two sequences, alone or beside a shorter one, for which there is a mask."""
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_weights_are_the_same_whatever_their_neighbours(dtype: torch.dtype) -> None:
+    """Of two sequences, alone or beside a shorter one, for which there is a mask: of the tokens' dtype, or float32 as beside
+    int8 matrices."""
     heads = [5 * random_heads(seed, 19, torch.bfloat16) for seed in range(3)]
-    two, three = layout([8, 8], torch.float32), layout([8, 8, 3], torch.float32)
+    two, three = layout([8, 8], dtype), layout([8, 8, 3], dtype)
     found = attend(*heads, three, three, HARDLY_ANY)[:16]
     assert torch.equal(found, attend(*(each[:16] for each in heads), two, two, HARDLY_ANY))
 
