@@ -167,8 +167,8 @@ def ask(
     saved = read_options(config, command, overrides)
     if saved.run is not None:
         if saved.run["recipe"].get("family") not in FAMILIES:
-            hint = f"for a pre-training run: bertkit pretrain CORPUS --config {config} --output-dir NEW"
-            raise UsageError("this is not a fine-tuning run", where=str(config), hint=hint)
+            hint = f"repeat it with bertkit pretrain CORPUS --config {config}, and --model or --config-name to start from"
+            raise UsageError("this is a pre-training run, not a fine-tuning run", where=str(config), hint=hint)
         base = saved.run["model"]
         if model in (None, base["name"]):  # another model keeps its own head
             fresh_head = fresh_head or base.get("fresh_head", False)

@@ -877,7 +877,10 @@ def test_a_run_is_repeated_from_its_run_json(pretrain, run_bertkit, corpus: Path
     assert (tmp_path / "second/model.safetensors").read_bytes() == (tmp_path / "first/model.safetensors").read_bytes()
     ran = run_bertkit("finetune", "--config", "first/run.json", "-o", "tuned")
     assert ran.code == 2
-    assert "(first/run.json)\nhint: for a pre-training run: bertkit pretrain" in ran.err
+    assert (
+        "not a fine-tuning run (first/run.json)\nhint: repeat it with bertkit pretrain CORPUS --config first/run.json"
+        in ran.err
+    )
     whole, short = (evaluate_corpora("first", [], overrides) for overrides in ({}, {"max_length": 12}))
     assert whole != short, "the command line wins over the phases of the run"
 

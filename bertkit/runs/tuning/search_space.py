@@ -91,7 +91,7 @@ def read_space(searched: Sequence[str], recipe: Recipe, fixed: Collection[str]) 
 
 
 def _rival(option: Option, recipe: Recipe, fixed: Collection[str]) -> str | None:
-    """The given option, if any, that rules out searching this one: itself, or one that replaces it."""
+    """The given option, if any, that rules out searching this one: itself, or one that it replaces."""
     replacing = [name for name in option.replaces if getattr(recipe.training, name, None) is not None]
     rival = option.name if option.name in fixed else next(iter(replacing), None)
     return rival and flag_of(rival)
