@@ -27,6 +27,7 @@ from scripts.bench import engines, gpu, lever_gains, prediction, serving, startu
 from scripts.provenance import FP32, RESULTS, ROOT, write_result
 from scripts.results import (
     budget,
+    budget_models,
     defaults,
     entry_results,
     growth,
@@ -39,7 +40,7 @@ from scripts.results import (
     scale,
     trainer,
 )
-from scripts.results.entries import AFTER_NLI, BY_PRECISION, ENTRIES, FEW, FIVE_SEEDS, FROM_OWN, SETTINGS, Entry
+from scripts.results.entries import AFTER_NLI, BY_PRECISION, ENTRIES, FEW, FIVE_SEEDS, FROM_BUDGET, FROM_OWN, SETTINGS, Entry
 
 PAGES = (
     ROOT / "README.md",
@@ -82,7 +83,7 @@ BENCHES = {
     for result in dict.fromkeys(workload.result for workload in training.TASKS.values())
 }
 KINDS = ("", FP32)  # of machines: where auto is bf16, and where it is fp32
-MODULES = (trainer, defaults, scale, growth, label_errors, own_text)
+MODULES = (trainer, defaults, scale, growth, label_errors, own_text, budget_models)
 SCRIPTS = (lever_gains, serving, startup, budget)
 NEED_MORE = (engines, gpu)  # packages and Java; a GPU
 BY_KIND = {
@@ -131,6 +132,7 @@ TABLES = {
     **{f"{prediction.NAME}{kind}": (f"{prediction.NAME}{kind}",) for kind in KINDS},
     "precision": tuple(BY_PRECISION),
     "stilts": tuple(AFTER_NLI),
+    "from_budget": tuple(FROM_BUDGET),
     "paper_tables": tuple(paper_tables.TABLES),
 }
 

@@ -5,10 +5,10 @@
     python -m scripts.results.budget --jobs 2                 two runs at a time, with half of the cores each: about four hours
     python -m scripts.results.budget --minutes 2 --seeds 2    a rehearsal: results/budget.json stays as it is
 
-First the rows take short turns to plan how many steps fit into the time, for twenty minutes, with as many cores as a run will
-have. Then each seed makes those steps with the baseline and all levers, at whatever speed, on whatever machine. A lever stands
-on top of those before it that are in the preset. results/budget.json is written after each run; those in it are not made again,
-and a run that was stopped resumes. Run it by `make budget`.
+First the rows take short turns to plan how many steps fit into the time, for a quarter of an hour, with as many cores as a run
+will have. Then each seed makes those steps with the baseline and all levers, at whatever speed, on whatever machine. A lever
+stands on top of those before it that are in the preset. results/budget.json is written after each run; those in it are not made
+again, and a run that was stopped resumes. Run it by `make budget`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LEVERS = {  # in the table's words -> options
 }
 FOLDER = "runs/results/budget"
 MINUTES = 15  # of a run that counts
-PLANS = 12  # of each row
+PLANS = 9  # of each row
 PLANNED_BY = 8  # steps that each plan times: about ten seconds
 MEASURES = ("loss", "commit", "machine")  # of each run
 SEED = 42  # of the held-out sequences and their masks

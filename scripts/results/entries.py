@@ -52,7 +52,8 @@ FIVE_SEEDS = {
     "sst2_five": f"sst2 --data {GLUE}/SST-2 --max-train-samples 5000",
 }
 
-# What paired.py fine-tunes in two ways: in fp32 and in bf16; alone and after a related task.
+# What paired.py fine-tunes in two ways: in fp32 and in bf16; alone and after a related task; from the models of
+# budget_models.py.
 BY_PRECISION = {
     "precision_mrpc": f"mrpc --data {GLUE}/MRPC --max-train-samples 2000 --num-epochs 3 --learning-rate 1e-4",
     "precision_conll2003": f"conll2003 --data {DATA}/CoNLL2003 --max-train-samples 3000 --num-epochs 2 --learning-rate 2e-4",
@@ -63,6 +64,7 @@ AFTER_NLI = {
     f"stilts_{recipe}": f"{recipe} --data {GLUE}/{folder} --learning-rate 1e-4 --num-epochs 3"
     for recipe, folder in {"rte": "RTE", "mrpc": "MRPC", "stsb": "STS-B"}.items()
 }
+FROM_BUDGET = {f"budget_{task}": FROM_OWN[task][0] for task in ("conll2003", "sst2_5k")}
 
 # Few rows, as Zhang et al. (2021) draw them, by three sets of settings.
 FEW = {

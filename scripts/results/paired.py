@@ -14,9 +14,9 @@ from typing import Any
 
 from scripts import markdown
 from scripts.provenance import ROOT, provenance
-from scripts.results import comparison
+from scripts.results import budget_models, comparison
 from scripts.results.command_lines import DATA, run_commands
-from scripts.results.entries import AFTER_NLI, BY_PRECISION
+from scripts.results.entries import AFTER_NLI, BY_PRECISION, FROM_BUDGET
 
 SEEDS = 5
 
@@ -101,9 +101,15 @@ _STILTS = Ways(
         f"--output-dir {_RELATED}"
     },
 )
+_PRETRAINED = {model: budget_models.FOLDERS[model] for model in (budget_models.BASELINE, budget_models.PRESET)}
+_BUDGET = Ways(
+    budget_models.FOLDER,
+    {model: f"--model {folder}" for model, folder in _PRETRAINED.items()},
+    {made: budget_models.COMMANDS[made] for made in (f"{folder}/README.md" for folder in _PRETRAINED.values())},
+)
 COMPARISONS = [
     Paired(name, recipe, ways)
-    for ways, recipes in ((_PRECISIONS, BY_PRECISION), (_STILTS, AFTER_NLI))
+    for ways, recipes in ((_PRECISIONS, BY_PRECISION), (_STILTS, AFTER_NLI), (_BUDGET, FROM_BUDGET))
     for name, recipe in recipes.items()
 ]
-BLOCKS = {"precision": _PRECISIONS.render, "stilts": _STILTS.render}
+BLOCKS = {"precision": _PRECISIONS.render, "stilts": _STILTS.render, "from_budget": _BUDGET.render}

@@ -1,4 +1,5 @@
-"""scripts/results/budget.py: which levers build on which, what is rerun, the loss that compares them all, and the table."""
+"""scripts/results/budget.py: which levers build on which, what is rerun, the loss that compares them all, and the table; and
+budget_models.py: the same time by that plan, what is made once, and the table."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from bertkit.corpus.corpora import open_corpora
 from bertkit.runs.pretraining.sequences import held_out_sequences
 from bertkit.text.tokenizer import Tokenizer
 from scripts import provenance
-from scripts.results import budget, pretraining
+from scripts.results import budget, budget_models, command_lines, pretraining
 
 HUNDRED = {"steps": 100, "precision": "fp32"}
 
@@ -255,3 +256,60 @@ def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "short sequences" not in shown
     assert "against the baseline" not in shown, "a lever of the preset is missing"
     assert cells[1][4] == "-1.841 to +3.241"  # 0.7 and 12.706 standard errors of 0.2
+
+
+# --- scripts/results/budget_models.py ---------------------------------------------------------------------------------------
+
+
+def test_the_steps_take_the_time_that_was_planned() -> None:
+    """The last row of the techniques that the preset keeps is the preset."""
+    planned = json.loads((provenance.ROOT / "results" / "budget.json").read_text("utf-8"))["plan"]
+    kept = [stage for stage in budget.stages() if stage == "baseline" or budget.in_preset(budget.LEVERS[stage])]
+    ratio = planned[budget.stages()[kept[-1]]]["steps"] / planned[budget.BASELINE]["steps"]
+    assert {each["precision"] for each in planned.values()} == {"bf16"}
+    readme = json.loads((provenance.ROOT / "results" / "pretraining.json").read_text("utf-8"))["steps"]["last"]
+    for model, time in budget_models.TIMES.items():
+        assert budget_models.STEPS[model] == round(readme * time * (1 if model == "baseline" else ratio))
+    assert budget_models.TIMES["baseline"] == budget_models.TIMES["preset"] == 1
+
+
+def test_the_models_are_those_of_the_two_commands() -> None:
+    baseline, *presets = (settings(line) for line in budget_models.COMMANDS.values())
+    del baseline["max_steps"]
+    model = settings(pretraining.COMMANDS[f"{pretraining.MODEL}/README.md"])
+    assert PretrainConfig.of(baseline) == PretrainConfig.of({**model, "hours": None, "precision": "bf16"})
+    assert [set(each) for each in presets] == [{"max_steps", "precision"}] * 2, "nothing overrides the preset"
+    assert all("--preset budget" in line for line in [*budget_models.COMMANDS.values()][1:])
+    assert PRETRAINING_PRESETS.keys() == {"budget"}
+
+
+def test_the_models_are_made_once_and_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines: list[str] = []
+
+    def execute(line: str, seed: int) -> str:
+        lines.append(line)
+        folder = tmp_path / line.split("--output-dir ")[1].split()[0]
+        folder.mkdir(parents=True)
+        (folder / "README.md").touch()
+        return ""
+
+    for module in (pretraining, command_lines):
+        monkeypatch.setattr(module, "execute", execute)
+    for module in (budget_models, pretraining, command_lines):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    losses = {"baseline": 3.5, "preset": 3.25, "preset-60-percent": 3.625}
+    monkeypatch.setattr(budget, "held_out_loss", lambda folder: losses[folder.name])
+    monkeypatch.setattr(budget_models, "STEPS", {"baseline": 10000, "preset": 8000, "preset, 60% of the time": 4800})
+    values: dict[str, Any] = budget_models.measure(force=False)
+    assert [line.removesuffix(" --overwrite") for line in lines] == values["command"] == budget_models.commands()
+    table = budget_models.render(values).splitlines()
+    assert table[2:5] == [
+        "| baseline | 10,000 | 100% | **3.500** | - |",
+        "| preset | 8,000 | 100% | **3.250** | +0.250 |",
+        "| preset, 60% of the time | 4,800 | 60% | **3.625** | -0.125 |",
+    ]
+    lines.clear()
+    (tmp_path / pretraining.CORPUS / "meta.json").touch()
+    (tmp_path / pretraining.FOLDER / "tokenizer" / "vocab.txt").touch()
+    assert budget_models.measure(force=False)["models"] == values["models"]
+    assert not lines, "nothing is made again"

@@ -1,0 +1,81 @@
+"""What `bertkit pretrain --preset budget` gains on the model of docs/results.md: the masked loss of two models that were
+trained for the same time, and of a third that the preset trained for three fifths of it.
+
+`make results` runs it: the commands below, one after another. Each is skipped if its output exists, and resumes where it was
+stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scripts import markdown
+from scripts.provenance import ROOT, provenance
+from scripts.results import budget, pretraining
+from scripts.results.command_lines import SEED, run_commands
+
+NAME = "budget_models"
+FOLDER = f"runs/results/{NAME}"
+BASELINE, PRESET, SHORTER = "baseline", "preset", "preset, 60% of the time"
+TIMES = {BASELINE: 1.0, PRESET: 1.0, SHORTER: 0.6}  # of the baseline's
+# The baseline makes those of the model in docs/results.md; the preset as many as take that time by the plan in
+# results/budget.json.
+STEPS = {BASELINE: 10758, PRESET: 16602, SHORTER: 9961}
+FOLDERS = {BASELINE: f"{FOLDER}/baseline", PRESET: f"{FOLDER}/preset", SHORTER: f"{FOLDER}/preset-60-percent"}
+HEADER = ["", "steps", "time", "masked loss, nats", "gain, nats"]
+
+
+def _pretrain(model: str) -> str:
+    options = " ".join(budget.words_of(BASELINE)[4:]) if model == BASELINE else "--preset budget"
+    how = f"{options} --max-steps {STEPS[model]} --precision bf16"
+    return f"bertkit pretrain {pretraining.CORPUS} --model-size mini {how} --output-dir {FOLDERS[model]}"
+
+
+# what is there when a command has done its work -> the command
+COMMANDS = {f"{FOLDERS[model]}/README.md": _pretrain(model) for model in STEPS}
+
+
+def commands() -> list[str]:
+    """The command lines, as a user types them."""
+    return [*pretraining.CORPUS_COMMANDS.values(), *COMMANDS.values()]
+
+
+def measure(*, force: bool) -> dict[str, Any]:
+    """What results/budget_models.json keeps."""
+    pretraining.make_corpus()
+    made_by = run_commands(COMMANDS, ROOT / FOLDER, force=force)
+    return {
+        "name": NAME,
+        "command": commands(),
+        **provenance(),
+        "commit": made_by[f"{FOLDERS[PRESET]}/README.md"]["commit"],
+        "seeds": [SEED],
+        "model": {"name": "fresh weights, 4 layers of 256"},
+        "models": {
+            model: {
+                "steps": STEPS[model],
+                "time": TIMES[model],
+                "loss": round(budget.held_out_loss(ROOT / folder), 4),
+                "commit": made_by[f"{folder}/README.md"]["commit"],
+            }
+            for model, folder in FOLDERS.items()
+        },
+    }
+
+
+def render(values: Mapping[str, Any]) -> str:
+    """The block of a page: a row for each model."""
+    models = values["models"]
+    gains = {model: f"{models[BASELINE]['loss'] - each['loss']:+.3f}" for model, each in models.items()}
+    rows = [
+        [
+            model,
+            f"{each['steps']:,}",
+            f"{each['time']:.0%}",
+            f"**{each['loss']:.3f}**",
+            "-" if model == BASELINE else gains[model],
+        ]
+        for model, each in models.items()
+    ]
+    return markdown.block([values], markdown.table(HEADER, rows, numbers_from=1))
