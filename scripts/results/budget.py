@@ -52,6 +52,7 @@ LEVERS = {  # in the table's words -> options
     "batches that grow": "rampup_batch_size=16:20%",
     "the average of the last weights": "average_ratio=0.2",
 }
+PRETRAIN = ("pretrain", pretraining.CORPUS, "--model-size", "mini")  # what all rows begin with
 FOLDER = "runs/results/budget"
 MINUTES = 15  # of a run that counts
 PLANS = 9  # of each row
@@ -77,10 +78,10 @@ def stages() -> dict[str, str]:
 
 
 def words_of(stage: str) -> list[str]:
-    """The command line of a row, but for how long it trains."""
+    """The command line of a row, but for how long it trains, and where to."""
     options = (word.partition("=") for word in stages()[stage].split())
     given = [word for name, _, value in options for word in (f"--{name.replace('_', '-')}", value)]
-    return ["pretrain", pretraining.CORPUS, "--model-size", "mini", *given]
+    return [*PRETRAIN, *given]
 
 
 def command(stage: str, planned: Planned, minutes: float) -> str:
@@ -94,11 +95,9 @@ def stored(minutes: float) -> dict[str, Any]:
     """The plan and the runs of so many minutes that are known here, else from results/budget.json."""
     paths = [_state(minutes), *([ROOT / "results" / f"{NAME}.json"] if minutes == MINUTES else [])]
     path = next((path for path in paths if path.is_file()), None)
-    return (
-        {"plan": {}, "cores": torch.get_num_threads(), "stages": {}}
-        if path is None
-        else json.loads(path.read_text(encoding="utf-8"))
-    )
+    if path is None:
+        return {"plan": {}, "cores": torch.get_num_threads(), "stages": {}}
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _state(minutes: float) -> Path:

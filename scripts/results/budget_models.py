@@ -27,9 +27,8 @@ HEADER = ["", "steps", "time", "masked loss, nats", "gain, nats"]
 
 
 def _pretrain(model: str) -> str:
-    options = " ".join(budget.words_of(BASELINE)[4:]) if model == BASELINE else "--preset budget"
-    how = f"{options} --max-steps {STEPS[model]} --precision bf16"
-    return f"bertkit pretrain {pretraining.CORPUS} --model-size mini {how} --output-dir {FOLDERS[model]}"
+    words = budget.words_of(BASELINE) if model == BASELINE else [*budget.PRETRAIN, "--preset", "budget"]
+    return f"bertkit {' '.join(words)} --max-steps {STEPS[model]} --precision bf16 --output-dir {FOLDERS[model]}"
 
 
 # what is there when a command has done its work -> the command
