@@ -291,7 +291,6 @@ PRETRAINING_PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 1e-3,
         "warmup_ratio": 0.1,
         "dropout": 0.0,
-        "objective": "mlm",
         "mlm_probability": "0.3:0.15",
         "optimizer": "muon",
         "phases": "32:70%,128:30%",
