@@ -151,8 +151,9 @@ def render(*results: Mapping[str, Any]) -> str:
             for key, value in scores.items():
                 split, _, metric = key.partition("/")
                 rows.append([f"{name}, {who}", split, metric, _percent(value), "-", "-", "-"])
-        for key, (low, high) in values.get("interval", {}).items():
-            notes.append([f"{name}: {key} over the folds, 95% interval {_percent(low)} to {_percent(high)} (Student's t)."])
+        for key, interval in values.get("interval", {}).items():
+            ends = " to ".join(map(_percent, interval)) if interval else "unknown, for all scores are equal"
+            notes.append([f"{name}: {key} over the folds, 95% interval {ends} (Student's t)."])
         if "note" in values:
             notes.append([f"{name}: {values['note']}"])
     header = ["task", "split", "metric", "mean, in percent", "std", "last step", "each seed"]

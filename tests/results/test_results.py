@@ -343,6 +343,12 @@ def test_the_difference_by_hand() -> None:
     assert (mean, low, high) == (1.0, pytest.approx(1 - 2.2667, abs=1e-3), pytest.approx(1 + 2.2667, abs=1e-3))
 
 
+@pytest.mark.parametrize(("interval", "said"), [([0.5, 0.75], "50.0 to 75.0"), (None, "unknown, for all scores are equal")])
+def test_the_interval_of_folds_is_told(interval: list[float] | None, said: str) -> None:
+    lines = entry_results.render({**MADE_UP, "interval": {"test/f1": interval}}).splitlines()
+    assert f"toy: test/f1 over the folds, 95% interval {said} (Student's t)." in lines
+
+
 def test_thresholds_are_no_percentages() -> None:
     rendered = entry_results.render(MADE_UP)
     assert "| toy | validation | best_f1 | **50.0** | 50.0 | 50.0 | 50.0 50.0 |" in rendered
