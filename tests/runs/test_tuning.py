@@ -141,6 +141,13 @@ def test_typed_options_are_fixed_for_all_trials() -> None:
         space(fixed=("learning_rate", "batch_size"), max_steps=5)
 
 
+def test_a_search_wins_over_a_recipe_file() -> None:
+    """As an option would: the file's steps are replaced by the epochs, unless the user gives both."""
+    assert space("num-epochs=2,3", max_steps=5) == {"num_epochs": (2.0, 3.0)}
+    with pytest.raises(UsageError, match="--search varies --num-epochs, and --max-steps is set too"):
+        space("num-epochs=2,3", fixed=("max_steps",))
+
+
 def test_a_search_is_values_or_a_range() -> None:
     found = space(
         *("learning-rate=1e-5..1e-4:log", "--batch-size=16,32", "num_epochs=2..4", "dropout=0.0..0.5"),

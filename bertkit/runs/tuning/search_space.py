@@ -74,14 +74,16 @@ def read_space(searched: Sequence[str], recipe: Recipe, fixed: Collection[str]) 
             raise UsageError(f"--search has {flag!r}, which is not an option of training or of {recipe.family}", hint=hint)
         if name == "seed":
             raise UsageError("--search varies --seed, but the winner is trained with seeds of its own", hint="see --seeds")
-        if rival := _rival(known[name], recipe, fixed):
+        if rival := _rival(known[name], fixed):
             what = f"--search varies {known[name].flag}, and {rival} is set too"
             raise UsageError(what, hint="leave out one of the two")
         if name in space:
             raise UsageError(f"--search names {known[name].flag} twice", hint="give all its values at once, as A,B,...")
         space[name] = _values(known[name], values, text)
     if not searched:
-        space = Space({name: values for name, values in PAPER.items() if not _rival(known[name], recipe, fixed)})
+        training = recipe.training  # of which a file may set what an option of the grid would replace
+        set_there = {other for each in known.values() for other in each.replaces if getattr(training, other, None) is not None}
+        space = Space({name: values for name, values in PAPER.items() if not _rival(known[name], {*fixed, *set_there})})
     if not space:
         raise UsageError("nothing is left to search: the options already set everything in the paper's grid", hint=_EXAMPLE)
     if (space.points or 0) > MOST_POINTS:
@@ -90,11 +92,9 @@ def read_space(searched: Sequence[str], recipe: Recipe, fixed: Collection[str]) 
     return space
 
 
-def _rival(option: Option, recipe: Recipe, fixed: Collection[str]) -> str | None:
-    """The given option, if any, that rules out searching this one: itself, or one that it replaces."""
-    replacing = [name for name in option.replaces if getattr(recipe.training, name, None) is not None]
-    rival = option.name if option.name in fixed else next(iter(replacing), None)
-    return rival and flag_of(rival)
+def _rival(option: Option, fixed: Collection[str]) -> str | None:
+    """The fixed option, if any, that rules out searching this one: itself, or one that it replaces."""
+    return next((flag_of(name) for name in (option.name, *option.replaces) if name in fixed), None)
 
 
 def _values(option: Option, values: str, text: str) -> tuple[Any, ...] | Range:
