@@ -294,6 +294,7 @@ PRETRAINING_PRESETS: dict[str, dict[str, Any]] = {
         "mlm_probability": "0.3:0.15",
         "optimizer": "muon",
         "phases": "32:70%,128:30%",
+        "schedule": "warmup_stable_decay",
     }
 }
 
