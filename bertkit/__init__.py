@@ -1,6 +1,6 @@
-"""bertkit fine-tunes BERT, and reads and writes Hugging Face model folders.
+"""bertkit pre-trains and fine-tunes BERT, and reads and writes Hugging Face model folders.
 
-Public names are imported on first use, so `import bertkit` costs nothing.
+Public names are imported on first use, so that `import bertkit` is fast.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ SEQUENCES = ("pretrain", "corpus")  # for options that decide the sequences draw
 class Option:
     """One declared option: the field's name and type, what it does, its unit and its permitted values.
 
-    commands: those that take it. replaces: those of a recipe or file. needs: the switch without which it has no effect.
+    commands: those that take it. replaces: the options of a recipe or file that it unsets. needs: the switch it depends on.
     """
 
     name: str

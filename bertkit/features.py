@@ -188,8 +188,8 @@ class Features:
 
     @staticmethod
     def joined(parts: Sequence[Features]) -> Features:
-        """All features in order. All must have the same terms, extras and class weights, and none or all of them sequences, and
-        rows to read.
+        """The features of all parts, in order. The parts must have the same loss terms, extras and class weights; either all or
+        none may have `sequences`, and likewise `rows`.
         """
         several = [part.sequences for part in parts if part.sequences is not None]
         rows = [part.rows for part in parts if part.rows is not None]

@@ -7,7 +7,7 @@ from bertkit.tasks import Folder, TokenClassification, TrainConfig
 
 
 def prepare(rows, split):
-    """Without the place in its word that each character carries, as in `son1`; predictions give the words as they came."""
+    """Strip the digits that mark a character's place in its word, as in `son1`; predictions show the original tokens."""
     words = rows.columns["tokens"]
     stripped = [[re.sub("(?<=.)[0-9]+$", "", word) for word in sentence] for sentence in words]
     return replace(rows, columns={**rows.columns, "tokens": stripped, "given": words})

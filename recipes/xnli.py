@@ -7,7 +7,7 @@ _COLUMNS = ("premise", "hypothesis", "label")
 
 
 def rows(split):
-    """The rows of "train", in English, or of such as "validation_zh"."""
+    """The rows of "train", in English, or of a split such as "validation_zh"."""
     name, _, language = split.partition("_")
     columns = hub("facebook/xnli", language or "en").read(name).columns
     return (dict(zip(_COLUMNS, row)) for row in zip(*(columns[column] for column in _COLUMNS)))
@@ -19,7 +19,7 @@ _FILES = {
     for language in LANGUAGES
 }
 
-# --data FOLDER: train-en.tsv and such as dev-zh.tsv, of as many languages as there are; another to train on: --train FILE
+# --data FOLDER: train-en.tsv, and files such as dev-zh.tsv for some or all languages; to train on another file: --train FILE
 recipe = TextClassification(
     dataset=rows,
     folder=Folder(files={"train": "train-en.tsv*", **_FILES}, headers=dict.fromkeys(("train", *_FILES), _COLUMNS)),

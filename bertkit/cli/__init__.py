@@ -1,7 +1,7 @@
 """The command line: parses arguments, runs one command, maps errors to exit codes. Only this package imports Typer.
 
-`main(argv)` returns the exit code. It imports the commands, and everything slow to import, so that Ctrl-C during an import also
-ends with one line.
+`main(argv)` returns the exit code. The commands, and everything slow to import, are imported inside it, so that Ctrl-C during
+an import also ends with one line.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _BY_NUMBER = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), _FILES),
     **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR), _NAMED),
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ESTALE), _GONE),
-    **dict.fromkeys((errno.EACCES, errno.EPERM), _Failure(MachineError, None, "change its permissions, or choose another")),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), _Failure(MachineError, None, "change permissions, or choose another place")),
     errno.EBADF: _Failure(UsageError, "the standard input or output is closed", "open it, or name a file instead"),
     errno.ENOMEM: _Failure(
         MachineError,

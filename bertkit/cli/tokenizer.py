@@ -75,7 +75,7 @@ def extend(
 ) -> None:
     """Give a model tokens for the words of your text that its tokenizer splits or does not know, the most frequent first.
 
-    Existing tokens keep their numbers and weights; a new token starts as the mean of the pieces it was split into. For Chinese,
+    Existing tokens keep their ids and embeddings; a new token starts as the mean of the pieces it was split into. For Chinese,
     which BERT reads character by character, the unknown characters are added. The folder holds the whole model: build a corpus
     with it as --tokenizer, and pre-train with it as --model.
 

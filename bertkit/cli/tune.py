@@ -60,7 +60,7 @@ def tune(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Time for the trials, such as 2h or 30m: none starts that would end later. Retraining the winner comes on top."
+            help="Time for the trials, such as 2h or 30m: no trial starts that would end later. Retraining the winner is extra."
         ),
     ] = None,
     prune: Annotated[
@@ -94,7 +94,7 @@ def tune(
     *,
     overrides: dict[str, Any],
 ) -> None:
-    """Search for the best settings of a fine-tuning run, and train them again with several seeds.
+    """Search for the best fine-tuning settings, and train with them again, using several seeds.
 
     To share the trials among several processes, also on machines that share the folder, start the same command in each. If
     stopped, the same command resumes.

@@ -36,7 +36,7 @@ def reproduce(
     Stopped.
     """
     if os.environ.get("WORLD_SIZE", "1") != "1":
-        what = "reproduce makes each run in one process, but was launched as several"
+        what = "reproduce executes each run in one process, but was launched with several"
         raise UsageError(what, hint="start the same command several times: its processes share the runs")
     of_scale = read_scale(scale)
     table = read_table(name, of_scale)

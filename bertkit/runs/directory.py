@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MODEL_FILES = {*CONFIG_FILES, *TOKENIZER_FILES, *WEIGHT_FILES}
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
-SAME = "start all with the same command, model and data"
+SAME = "start all processes with the same command, model and data"
 _EQUAL = ("training", "task", "model", "data", "dtype", "total_steps")  # on all processes
 NEW_FOLDER = "choose another --output-dir, or --overwrite"
 

@@ -77,7 +77,7 @@ def outputs_of(
 def outputs_of_each(
     modules: Sequence[nn.Module], features: Features, micro_batch_tokens: int, processes: Processes, *, bar: Bar = NO_BAR
 ) -> list[ModelOutputs]:
-    """`outputs_of` with each of several modules for the same task, as `Task.decode` takes them; only a single one has losses.
+    """`outputs_of` with each of several modules for the same task, as `Task.decode` takes them; ignore the losses of several.
 
     Raises ModelError for NaN outputs, if no loss would reveal them.
     """

@@ -111,7 +111,7 @@ def runs_to_use(name: str, *, ensemble: bool | None = None) -> list[str]:
 def summarize(values: Sequence[float | None], score: str = "") -> dict[str, Any]:
     """Median, mean, standard deviation (n - 1), the 95% interval of the mean by Student's t, and the values themselves.
 
-    score: the name of one of our scores; the interval is cut where it ends. The interval is None if all values are equal.
+    score: the score's name; the interval is clipped to its range, if known. The interval is None if all values are equal.
     """
     known = [value for value in values if value is not None]
     if not known:

@@ -63,8 +63,8 @@ def open_target(
 ) -> Opened:
     """Open a run folder with its own recipe, or a model with the given one; overrides take precedence over both.
 
-    to_predict: restore the task only from config.json. others: runs to average probabilities with. quiet: do not print remarks
-    on the task. Code that a run refers to is never executed. Raises UsageError, ModelError.
+    to_predict: prefer the task in config.json to that in run.json. others: runs to average probabilities with. quiet: do not
+    print remarks on the task. Code that a run refers to is never executed. Raises UsageError, ModelError.
     """
     opened, *more = (_open(each, recipe_name, overrides, to_predict) for each in (name, *others))
     if not quiet:

@@ -61,7 +61,7 @@ class Service:
         """How much each word of a text contributes to a label."""
         _refuse_other_keys(asked, "inputs", "label", "model")
         if not model.explains:
-            raise Refusal(424, f"{model.name} has no explanations; text classification in fp32 or bf16 has", "Backend")
+            raise Refusal(424, f"{model.name} has no explanations; only text classification has, except in int8", "Backend")
         if (label := asked.get("label")) not in (None, *model.labels):
             raise Refusal(422, f"no label {label!r}; known: {', '.join(model.labels)}")
         rows, is_row = model.rows(asked.get("inputs"), self.models.values(), pairs=True)

@@ -78,10 +78,11 @@ class Job:
 class Batcher:
     """The model threads and their queue. An idle thread takes a job at once.
 
-    On a CPU, several threads compute batches in parallel and share torch's threads (`bertkit.model.streams`). After some
-    batches that came alone, the first thread gets all of these for the next one. A batch has at most max_batch_tokens, on a CPU
-    no more than `outputs_of` computes at once, or is a single larger job. first_thread: a pool of one thread, which opened the
-    models: OpenMP gives its own helpers to each thread that uses several, and more helpers than cores slow each other down.
+    On a CPU, several threads compute batches in parallel and share torch's threads (`bertkit.model.streams`). Once a few
+    batches in a row have run alone, the first thread gets all of torch's threads for the next. A batch has at most
+    max_batch_tokens, on a CPU no more than `outputs_of` computes at once, or is a single larger job. first_thread: a pool of
+    one thread, which opened the models: OpenMP creates helpers for each thread that uses several, and more helpers than cores
+    slow each other down.
     """
 
     def __init__(self, settings: ServeConfig, metrics: Metrics, first_thread: ThreadPoolExecutor, device: torch.device) -> None:

@@ -142,7 +142,7 @@ _EXAMPLES: dict[str, Any] = {
 # By parameter: a check of its value, and the values in words.
 _PARAMETERS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "top_k": (lambda value: type(value) is int and value > 0, "a whole number from 1"),
-    "function_to_apply": (lambda value: isinstance(value, str), "the name of one"),  # which one is served depends on the model
+    "function_to_apply": (lambda value: isinstance(value, str), "a function name"),  # which one is served depends on the model
     "aggregation_strategy": (lambda value: value in ("none", "simple", "first"), "none, simple or first"),
     "ignore_labels": (are_texts, "a list of labels"),
     "handle_impossible_answer": (lambda value: isinstance(value, bool), "true or false"),

@@ -21,8 +21,8 @@ NO_ANSWER, SLIDING_WINDOW = "no answer", "sliding window"
 
 
 class Frozen(NamedTuple):
-    """A model that is not trained. vectors: computes them for some rows, float (rows, hidden_size), or for each word of tagged
-    sentences, (words, hidden_size). most_rows: the maximum number of rows to train a probe on.
+    """A model with frozen weights. vectors: a function from rows to their vectors, float (rows, hidden_size), or for tagged
+    sentences to those of all words, (words, hidden_size). most_rows: the maximum number of rows to train a probe on.
     """
 
     vectors: Callable[[Examples], NDArray[np.floating]]

@@ -20,7 +20,7 @@ _WEIGHT = re.compile(r"\d+(\.\d*)?|\.\d+", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class ClassLossRecipe(Recipe):
-    """A recipe of such a family."""
+    """A recipe of a family that is trained with a cross-entropy over classes."""
 
     class_weights: tuple[str, ...] | None = option(
         None,

@@ -280,8 +280,8 @@ def renamed(values: Mapping[str, float], known: Sequence[str], labels: Sequence[
 def in_model_order(
     labels: tuple[str, ...], config: BertConfig, where: str = "the model", *, some: bool = False
 ) -> tuple[tuple[str, ...], str | None]:
-    """The labels, spelled as given, in the model's order; and a warning if the model has more, or does not name them: then they
-    keep their own order. some: whether the model may have more, which are then kept. Raises ModelError if it has others.
+    """The labels, spelled as given, in the model's order, or in their own if the model does not name its labels; and a warning
+    in that case, or if the model has more. some: whether it may have more, which are kept. Raises ModelError for other labels.
     """
     names = config.label_names
     part = some and names is not None and len(labels) < len(names)

@@ -15,7 +15,7 @@ from bertkit.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class LayersRecipe(Recipe):
-    """A recipe of such a family."""
+    """A recipe of a family whose head can read more than the last layer."""
 
     layers: str = option(
         "last",

@@ -321,7 +321,7 @@ class Recipe(ABC):
         return rest
 
     def _numbered(self, rows: Examples) -> Examples:
-        """The rows with what depends on their numbers, before some are left out."""
+        """The rows with any ids that depend on row numbers, set before some rows are left out."""
         return rows
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
@@ -335,12 +335,12 @@ class Recipe(ABC):
             except DataError as error:
                 middle = (begin + end) // 2
                 if error.where == rows.source and end - begin in (1, len(rows)):
-                    raise  # it is not the fault of a row; of other parts it may be, such as that none of its rows has a label
+                    raise  # no row is at fault; for a part in between, it may only mean that none of its rows has a label
                 if end - begin > 1:
                     parts += [(middle, end), (begin, middle)]
                 else:
                     found[begin] = str(error)
-        if self.on_error == "skip":  # such a row may still have a meaning: columns that are joined may be empty
+        if self.on_error == "skip":  # `_standardize` may accept an empty row, as columns that are joined may be empty
             empty = (row for row in range(len(rows)) if all(values[row] is None for values in rows.columns.values()))
             found |= {row: f"{_UNREAD} ({rows.where(row)})" for row in empty}
         return dict(sorted(found.items()))

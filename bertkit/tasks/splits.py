@@ -52,7 +52,7 @@ def read_splits(recipe: Recipe, splits: Iterable[str] | None = None, *, read: di
     source = _Source(recipe, {} if read is None else read)
     rows = {split: source.read(split) for split in dict.fromkeys(splits or recipe.splits)}
     training = rows.get(recipe.train_split)
-    if training is not None:  # which reports the remarks on rows that others are held out of
+    if training is not None:  # the training split also reports the remarks on the rows held out of it
         rows |= {split: replace(each, remarks=Remarks()) for split, each in rows.items() if source.is_held_out(split)}
     if training is not None and recipe.max_train_samples is not None and recipe.max_train_samples < len(training):
         training = usable_rows(recipe, training)

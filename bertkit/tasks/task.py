@@ -207,7 +207,7 @@ class Task(Presentation):
 
     @property
     def applied(self) -> str:
-        """The function that makes predictions of logits: softmax, sigmoid or none."""
+        """The function that turns logits into predictions: softmax, sigmoid or none."""
         return "softmax"
 
     def examples(self, rows: Examples, *, labelled: bool) -> Examples:

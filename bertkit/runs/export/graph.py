@@ -79,7 +79,7 @@ def quantize(path: Path, target: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Both libraries warn and log about themselves."""
+    """Silence torch and onnxruntime, which warn and log about their own internals."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():

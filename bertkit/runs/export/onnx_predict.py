@@ -213,7 +213,7 @@ def log_softmax(logits: Any) -> Any:
 
 
 def cut(columns: list[list[int]], room: int, how: str) -> list[list[list[int]]]:
-    """What is read of one or two texts, in `room` tokens: of a pair the longer one is cut. Several parts with windows."""
+    """The tokens of one or two texts that fit in `room`; of a pair, the longer text is cut. Several parts if how is windows."""
     kept = [min(len(columns[0]), room)]
     if len(columns) == 2:
         kept = [len(text) for text in columns]
@@ -231,7 +231,10 @@ def cut(columns: list[list[int]], room: int, how: str) -> list[list[list[int]]]:
 
 
 def windows_of(begins: list[int], room: int) -> list[tuple[int, int, int, int]]:
-    """Windows over words that begin at these pieces: the first word, the one after the last, and the same of those it reads."""
+    """Windows as (first, end, read, until): they hold the words first to end - 1, and tag the words read to until - 1.
+
+    begins: the first piece of each word, and the number of pieces.
+    """
     stop, first = len(begins) - 1, 0
     spans = []
     while begins[stop] - begins[first] > room:

@@ -116,8 +116,8 @@ def fit_baselines(
 ) -> Baselines | None:
     """The task's baselines on (some of) the held-out examples; None if it has none.
 
-    train, held_out: with label names. The linear probe uses the untrained weights of `pretrained`; without it, there is no
-    probe.
+    train, held_out: with label names. The linear probe uses the weights of `pretrained` before fine-tuning; without it,
+    there is no probe.
     """
     train, held_out = _some(train, MOST_ROWS), _some(held_out, MOST_COMPARED)
     model = None

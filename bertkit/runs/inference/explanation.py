@@ -1,4 +1,4 @@
-"""Why a model of texts decides as it does: the input times the gradient of each word (Shrikumar et al., 2016)."""
+"""Why a text model decides as it does: each word's attribution, its input times its gradient (Shrikumar et al., 2016)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def inputs_times_gradients(
 
 
 def _of_batch(module: Head, batch: Batch, outputs: Tensor) -> Tensor:
-    """(N,): in a copy of the module that shares all other weights, every token gets its own embedding."""
+    """(N,): input times gradient of each token; a copy that shares all other weights gives every token its own embedding."""
     copied = copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
     words = copied.bert.embeddings.word_embeddings
     own = nn.Embedding.from_pretrained(words.weight[batch.input_ids].detach(), freeze=False)  # (N, H)

@@ -136,7 +136,7 @@ class OutputState(NamedTuple):
         return {**values, "checksum": _checksum(values)}
 
     def refuse_other(self, settings: Mapping[str, Any], how: Mapping[str, Any], named: str, where: str) -> None:
-        """Raise UsageError if a command's settings differ from those that this one began with. named: its output, in words."""
+        """Raise UsageError if settings or how differ from those of the earlier predictions. named: what to call these."""
         sides = ({**self.settings, **self.how}, {**as_json(settings), **how})
         before, now = ({key: value for name, part in side.items() for key, value in flat(part, name)} for side in sides)
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]

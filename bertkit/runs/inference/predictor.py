@@ -94,8 +94,8 @@ class Predictor:
         return module
 
     def _multiply(self, module: nn.Module) -> None:
-        """Multiply in this predictor's precision in the module's own forward pass: that of the model covers no other head over
-        its encoder.
+        """Let a module's forward pass multiply in this predictor's precision. This is set for each module: setting it for the
+        model does not cover another head on its encoder.
         """
         multiply_in(module, self.precision.name, self.processes.device)
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 UNIGRAM = "token frequencies"
-SHARDS_COUNTED = 8  # for them
+SHARDS_COUNTED = 8  # of each corpus, for the token frequencies
 
 
 def pretrain(

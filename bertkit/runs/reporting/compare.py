@@ -2,7 +2,7 @@
 
 Intervals of differences use the paired bootstrap (Efron and Tibshirani, 1993; Koehn, 2004): rows are drawn with replacement,
 the same for both sides. If a side has several seeds, one of them is drawn too: the interval is that of training once, so it
-includes the variance of seeds and does not narrow with their number, as that of `mean_difference` does. If a side has folds,
+includes the variance of seeds and, unlike that of `mean_difference`, does not narrow with their number. If a side has folds,
 every row is scored by the run that did not train on it, all rows together.
 """
 

@@ -81,7 +81,7 @@ def read_space(searched: Sequence[str], recipe: Recipe, fixed: Collection[str]) 
             raise UsageError(f"--search names {known[name].flag} twice", hint="give all its values at once, as A,B,...")
         space[name] = _values(known[name], values, text)
     if not searched:
-        training = recipe.training  # of which a file may set what an option of the grid would replace
+        training = recipe.training  # a recipe file may set an option, such as max_steps, that one of the grid would unset
         set_there = {other for each in known.values() for other in each.replaces if getattr(training, other, None) is not None}
         space = Space({name: values for name, values in PAPER.items() if not _rival(known[name], {*fixed, *set_there})})
     if not space:

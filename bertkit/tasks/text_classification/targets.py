@@ -35,7 +35,7 @@ class Target(ABC):
     """
 
     problem_type: ClassVar[str]
-    applied: ClassVar[str]  # the function that makes predictions of logits: softmax, sigmoid or none
+    applied: ClassVar[str]  # the function that turns logits into predictions: softmax, sigmoid or none
     columns: ClassVar[tuple[str, ...]]  # of `row`
     labels: tuple[str, ...] = ()
 
