@@ -473,14 +473,6 @@ def test_predicted_tags_that_are_illegal_are_reported() -> None:
     assert lines_of(task.counts_of([Prediction(["O", "B-A"])])) == []
 
 
-@pytest.mark.parametrize("scheme", ["iob2", None])
-def test_sentences_without_words_are_counted(scheme: str | None) -> None:
-    """CoNLL columns end a sentence with an empty line, and so have no place for one without words."""
-    task = task_of("O", "B-A", "I-A", scheme=scheme)
-    counts = task.counts_of([Prediction([]), Prediction(["O"]), Prediction([])])
-    assert lines_of(counts) == ["2 sentences without words, which CoNLL columns leave out"]
-
-
 def test_parts_of_speech_have_accuracy_and_no_entities(write: Write) -> None:
     task, splits = fit_files(write("train.conllu", as_conllu(TRAIN)))
     assert (task.scheme, task.labels, task.remarks.notes) == (None, ("NOUN", "X"), ())

@@ -337,12 +337,10 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return float(wrong + (bool(self.intents) and prediction.details["intent"] != truth.intent))
 
     def counts_of(self, predictions: Sequence[Prediction]) -> tuple[Count, ...]:
-        tags = [each.value for each in predictions]
-        without_words = Count(tags.count([]), "{} without words, which CoNLL columns leave out", "sentence")
         if self.scheme is None:
-            return (without_words,)
+            return ()
         what = f"{{}} that {self.scheme} does not allow (--constrained predicts only legal ones)"
-        return (Count(count_illegal(tags, self.scheme), what, "predicted tag"), without_words)
+        return (Count(count_illegal([each.value for each in predictions], self.scheme), what, "predicted tag"),)
 
     def confidences(
         self, predictions: Sequence[Prediction], truth: Sequence[Any]
