@@ -43,17 +43,18 @@ class Muon(UpdateRule):
                 gradient = gradient / divisor
             momentum.lerp_(gradient, 1 - MOMENTUM)
             dtype = (master if tensor.working is None else tensor.working).dtype
-            update = orthogonalized(gradient.lerp(momentum, MOMENTUM).to(dtype))
+            update = orthogonalized(gradient.lerp(momentum, MOMENTUM), dtype)
             master.mul_(1 - rate * self.config.weight_decay)
             master.add_(update, alpha=-0.2 * math.sqrt(max(master.shape)) * rate)
             if tensor.working is not None:
                 tensor.working.copy_(master)
 
 
-def orthogonalized(matrix: Tensor) -> Tensor:
-    """U S V' of a matrix U D V', with S near 1, by five iterations of Newton and Schulz (Jordan et al., 2024)."""
+def orthogonalized(matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    """U S V' of a matrix U D V', with S near 1, by five iterations of Newton and Schulz (Jordan et al., 2024) in this dtype."""
     wide = matrix.T if matrix.size(0) > matrix.size(1) else matrix
-    wide = wide / wide.norm().clamp(min=1e-7)
+    wide = wide if dtype == torch.float16 else wide.to(dtype)  # fp16 can hold a gradient only once it is normalized
+    wide = (wide / wide.norm().clamp(min=1e-7)).to(dtype)
     a, b, c = QUINTIC
     for _ in range(ITERATIONS):
         gram = wide @ wide.T

@@ -84,14 +84,51 @@ def test_a_matrix_becomes_nearly_orthogonal() -> None:
     for shape in ((8, 8), (5, 12), (12, 5)):
         matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         u, _, v = torch.linalg.svd(matrix, full_matrices=False)
-        values = torch.linalg.svdvals(orthogonalized(matrix))
+        found = orthogonalized(matrix, torch.float64)
+        values = torch.linalg.svdvals(found)
         assert 0.5 < values.min() <= values.max() < 1.3
-        turned = u.T @ orthogonalized(matrix) @ v.T
+        turned = u.T @ found @ v.T
         torch.testing.assert_close(turned, torch.diag(turned.diagonal()), atol=1e-9, rtol=0)
-    assert torch.equal(orthogonalized(torch.zeros(3, 4)), torch.zeros(3, 4))
+    assert torch.equal(orthogonalized(torch.zeros(3, 4), torch.float32), torch.zeros(3, 4))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [1e-2, 1e-9])
+def test_fp16_steps_along_gradients_that_it_cannot_hold(size: float) -> None:
+    """As float32 does with the same ones; fp16 rounds 1e-9 to 0."""
+    modules = {dtype: model() for dtype in (torch.float32, torch.float16)}
+    optimizers = {dtype: Optimizer(module, SETTINGS, dtype=dtype) for dtype, module in modules.items()}
+    start = {name: p.detach().clone() for name, p in model().named_parameters()}
+    for step in (0, 2, 4):
+        for dtype, module in modules.items():
+            scale = optimizers[dtype].loss_scale.scale if dtype == torch.float16 else 1.0
+            set_gradients(module, {name: size * scale * value for name, value in gradients(step, module).items()})
+            optimizers[dtype].step(1e-2)
+    assert optimizers[torch.float16].updates == 3
+    for name in matrices(modules[torch.float32]):
+        expected, found = (optimizers[dtype].masters[name] for dtype in modules)
+        assert (found - expected).norm() <= 0.05 * (expected - start[name]).norm(), name
+
+
+def test_each_layers_matrices_learn_at_their_own_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--layerwise-lr-decay, against torch's with a group for each layer."""
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
+    ours, theirs = model(), model()
+    start, named = {name: p.detach().clone() for name, p in theirs.named_parameters()}, dict(theirs.named_parameters())
+    layers = CONFIG.num_hidden_layers
+    groups = [
+        {"params": [named[name]], "lr": 1e-2 * 0.5 ** (layers - int(name.split(".")[3]))} for name in sorted(matrices(theirs))
+    ]
+    oracle = torch.optim.Muon(groups, weight_decay=SETTINGS.weight_decay, adjust_lr_fn="match_rms_adamw")
+    optimizer = Optimizer(ours, dataclasses.replace(SETTINGS, layerwise_lr_decay=0.5))
+    for module in (ours, theirs):
+        set_gradients(module, gradients(0, module))
+    optimizer.step(1e-2)
+    oracle.step()
+    for name in matrices(theirs):
+        assert (optimizer.masters[name] - named[name]).norm() <= 1e-4 * (named[name] - start[name]).norm(), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_its_state_is_one_moment_of_matrices_and_resumes_exactly(dtype: torch.dtype) -> None:
     def run(optimizer: Optimizer, module: nn.Module, steps: range) -> None:
         for step in steps:
@@ -105,6 +142,7 @@ def test_its_state_is_one_moment_of_matrices_and_resumes_exactly(dtype: torch.dt
     weights, state = ({name: t.detach().clone() for name, t in of().items()} for of in (optimizer.weights, optimizer.state))
     others = names - matrices(module)
     expected = {f"momentum_buffer.{name}" for name in matrices(module)} | {f"step.{name}" for name in names}
+    expected |= {"loss_scale"} if dtype == torch.float16 else set()
     assert state.keys() == expected | {f"{moment}.{name}" for moment in ("exp_avg", "exp_avg_sq") for name in others}
     other = model()
     again = Optimizer(other, SETTINGS, dtype=dtype)
