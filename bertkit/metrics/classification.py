@@ -178,7 +178,7 @@ def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: st
 
 
 def check_metrics(metrics: Sequence[Metric]) -> str | None:
-    """Raise MachineError for a metric of the evaluate library that cannot be loaded; returns a note on the first one's role."""
+    """Load metrics of the evaluate library; returns a note if one decides the best step. Raises MachineError, UsageError."""
     for metric in metrics:
         if isinstance(metric, OfEvaluate):
             _load(metric.name)
@@ -246,7 +246,9 @@ class OfEvaluate:
 @cache
 def _load(name: str) -> Any:
     import evaluate
+    from huggingface_hub import constants
 
+    evaluate.config.HF_EVALUATE_OFFLINE |= constants.HF_HUB_OFFLINE  # the library heeds only a variable of its own
     module = name.removeprefix(EVALUATE)
     if not module.startswith((".", os.sep)) and not module.endswith(".py") and Path(module).exists():
         what = f"the metric {name} is one of the evaluate library, but the folder {module} would be executed in its place"

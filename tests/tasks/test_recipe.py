@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import evaluate
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -521,8 +522,8 @@ HALF = 'return {"half": sum(p == r for p, r in zip(predictions, references)) / l
 
 @pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with metrics of evaluate's form, and evaluate without a network."""
-    monkeypatch.setattr("evaluate.config.HF_EVALUATE_OFFLINE", True)
+    """A folder with metrics of evaluate's form, and evaluate as it is imported without its own HF_EVALUATE_OFFLINE."""
+    monkeypatch.setattr("evaluate.config.HF_EVALUATE_OFFLINE", False)
     (tmp_path / "half_right.py").write_text(SCRIPT.replace("SCORE", HALF), encoding="utf-8")
     (tmp_path / "refuses_all.py").write_text(SCRIPT.replace("SCORE", "raise ValueError('not\\nthese')"), encoding="utf-8")
     (tmp_path / "fails_at_once.py").write_text("raise ValueError('two\\nlines')\n", encoding="utf-8")
@@ -556,6 +557,7 @@ def test_metrics_that_cannot_be_loaded_or_fail(run_bertkit, scripts: Path, tiny_
         with pytest.raises(MachineError) as error:
             check_metrics((find_metric(f"evaluate:{metric}"),))
         assert metric in error.value.what
+    assert evaluate.config.HF_EVALUATE_OFFLINE, "HF_HUB_OFFLINE, which these tests set, forbids the library's requests too"
     with pytest.raises(UsageError) as refused:
         measured((find_metric(f"evaluate:{scripts}/refuses_all.py"),), np.zeros(2, dtype=int), np.zeros(2, dtype=int))
     assert all(part in refused.value.what for part in ("evaluate:refuses_all", "not these"))
