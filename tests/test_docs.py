@@ -29,6 +29,7 @@ from fsspec.registry import _registry
 
 from bertkit.cli import main
 from bertkit.cli.commands import app
+from bertkit.config import PRETRAINING_PRESETS, PretrainConfig
 from bertkit.tasks.catalog import list_recipes
 from scripts import generated_pages
 
@@ -376,6 +377,15 @@ def test_the_data_are_those_of_the_published_hashes(data_dir: Path) -> None:
 def slug(heading: str) -> str:
     """The anchor of a heading, as hosts of Markdown make it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_page_lists_what_the_budget_preset_sets() -> None:
+    (block,) = re.findall(r"`--preset budget` sets these values .*?```\n(.*?)```", PAGES["pretraining.md"], re.DOTALL)
+    words = shlex.split(block)
+    stated = {name.removeprefix("--").replace("-", "_"): value for name, value in zip(words[::2], words[1::2], strict=True)}
+    preset = PRETRAINING_PRESETS["budget"]
+    assert stated.keys() == preset.keys()
+    assert PretrainConfig.of(stated | {"max_steps": 9}) == PretrainConfig.of(preset | {"max_steps": 9})
 
 
 def test_links_lead_somewhere() -> None:

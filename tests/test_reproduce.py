@@ -25,7 +25,7 @@ from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import ModelError, Stopped, UserError
 from bertkit.reproduce import runs as reproduce_runs
 from bertkit.reproduce.reproduction import cells_of
-from bertkit.reproduce.results import Cell, _judge, _verdict
+from bertkit.reproduce.results import AVERAGE, Cell, _judge, _verdict, describe
 from bertkit.reproduce.runs import Run, all_of, pull
 from bertkit.reproduce.table import SCALES, TABLES, read_scale, read_table, tables_at
 from bertkit.runs.pretraining.course import Course
@@ -273,6 +273,17 @@ def test_a_table_at_smoke_scale(name: str, made: Callable[[str], tuple[Path, Ran
     assert table.source in page
     assert table.source.partition("'")[0] in (folder / f"{name}.html").read_text()
     assert table.title in ran.err
+    tasks = [*(column.name for column in table.columns), *([AVERAGE] if table.average else [])]
+    rows = [
+        row._replace(published={task: number + place / 100 for place, task in enumerate(tasks)})
+        for number, row in enumerate(table.rows)
+    ]
+    described = describe(
+        table._replace(rows=rows),
+        cells_of(table._replace(rows=rows), seeds=table.scale.seeds, folder=folder / "runs", data=None),
+    )
+    published = {row.name: row.published for row in rows}
+    assert [cell["published"] for cell in described["cells"]] == [published[row][task] for row, task in figures]
 
 
 def test_steps_start_from_their_checkpoint_and_count_its_tokens(made: Callable[[str], tuple[Path, Ran]]) -> None:

@@ -166,3 +166,8 @@ def test_what_cannot_be_extended_is_refused_in_one_line(
     assert again.code == 2
     assert "finished model" in again.err
     assert "--overwrite" in again.err
+
+
+def test_words_too_long_to_be_looked_up_are_not_added(tiny_tokenizer_dir: Path) -> None:
+    counts = Counter({"k" * 101: 9, "k" * 100: 5})
+    assert words_to_add(counts, Tokenizer.load(tiny_tokenizer_dir), most=9, min_frequency=1) == ["k" * 100]

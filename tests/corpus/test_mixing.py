@@ -176,3 +176,14 @@ def test_corpora_that_are_read_in_turn_draw_each_window_once(mix: Callable[..., 
     for step in range(40):
         one.lengths(one.numbers_at(step))
     assert len(drawn) == len(set(drawn)) > 3
+
+
+def test_an_epoch_of_a_mix_is_all_of_its_corpora(mix: Callable[..., Mix], monkeypatch: pytest.MonkeyPatch) -> None:
+    both = mix("own:3", "general:1")
+    lengths = [part.epoch_length(1) for part in both.parts]
+    assert both.epoch_length([1, 1]) == (sum(length for length, _ in lengths), all(exact for _, exact in lengths))
+    whole, last = sampling.CorpusSampler.epoch_length, both.parts[1]
+    monkeypatch.setattr(
+        sampling.CorpusSampler, "epoch_length", lambda part, epochs: (7, False) if part is last else whole(part, epochs)
+    )
+    assert both.epoch_length([1, 1]) == (lengths[0][0] + 7, False)

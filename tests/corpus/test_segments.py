@@ -127,6 +127,21 @@ def test_shares_of_pairs() -> None:
     assert min(shares) > 0.5
 
 
+def test_a_ends_and_b_begins_at_any_sentence() -> None:
+    """Else where a segment ends or begins would reveal the label."""
+    shard = shard_of(np.full(40_000, 6), np.arange(0, 40_001, 10))  # ten sentences a document, all of which fit
+    for draw in (draw_pairs, lambda *given: in_text_order(draw_ordered(*given))):
+        pairs = draw(shard, 63, np.random.default_rng(0))
+        whole = (pairs.a % 60 == 0) & (pairs.num_a + pairs.num_b == 60) & (pairs.label == IS_NEXT)
+        shares = np.bincount(pairs.num_a[whole] // 6, minlength=10)[1:] / whole.sum()
+        assert whole.sum() > 1500
+        assert (abs(shares - 1 / 9) < 0.03).all()
+    pairs = draw_pairs(shard, 63, np.random.default_rng(0))
+    begins = pairs.b[(pairs.label == NOT_NEXT) & np.isin(pairs.b, shard.sentences)]
+    assert len(begins) > 500
+    assert (abs(np.bincount(begins // 6 % 10, minlength=10) / len(begins) - 0.1) < 0.03).all()
+
+
 def test_half_of_the_ordered_pairs_are_swapped_and_each_text_is_read_once() -> None:
     shard = made_shard(12_000, 3)
     pairs = draw_ordered(shard, 128, np.random.default_rng(4))

@@ -38,9 +38,11 @@ def batch_of(count: int, length: int, predicted: int, vocab_size: int = CONFIG.v
     return dataclasses.replace(batch, **read, labels=labels, weights=dict.fromkeys(labels, 1.0))
 
 
-def parts_of(batch: Batch, config: PretrainConfig, *, processes: int = 1, accumulates: bool = False) -> dict[str, int]:
+def parts_of(
+    batch: Batch, config: PretrainConfig, *, processes: int = 1, accumulates: bool = False, averaging: bool = False
+) -> dict[str, int]:
     build = partial(BertForPreTraining, CONFIG)
-    return memory(build, batch, config, num_processes=processes, accumulates=accumulates, averaging=False)
+    return memory(build, batch, config, num_processes=processes, accumulates=accumulates, averaging=averaging)
 
 
 def size(*tensors: Tensor) -> int:
@@ -61,6 +63,17 @@ def test_what_the_optimizer_holds_is_counted_to_the_byte(optimizer: str, precisi
     assert masters == (2 if precision == "bf16" else 1) * weights
     assert parts["optimizer moments"] == size(*(each for of in real.moments.values() for each in of.values()))
     assert parts["gradients, summed in float32"] == size(*real.shared.sums) == masters
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_averaged_weights_take_memory_and_disk(precision: str) -> None:
+    config, batch, build = settings(precision=precision), batch_of(8, 32, 5), partial(BertForPreTraining, CONFIG)
+    plain, averaged = (parts_of(batch, config, averaging=each) for each in (False, True))
+    real = Optimizer(build(), config, dtype=DTYPES[precision])
+    real.average()
+    assert averaged == plain | {"averaged weights": size(*real.averages.values())} != plain
+    values = estimate(build, [Phase(1, [[batch]])], config, Gpus(1, "h100"), steps=1, averaging=True)
+    assert values["on_disk"] == 4 * 4 * values["parameters"], "weights, two moments, and the weights before averaging"
 
 
 def test_attention_has_its_own_dropout() -> None:
@@ -199,6 +212,8 @@ def test_the_command_says_what_each_part_takes_and_that_nobody_measured_it(dry) 
     words = ("in bf16, not measured:", "989 TFLOP/s", "weights in bf16", "float32 masters", "moments", "activations", "total")
     assert [word for word in (*words, "20% to 50%", "not measured", "checkpoint, GB") if word not in said] == []
     assert "error" not in said
+    assert "averaged weights" not in said
+    assert "averaged weights" in dry("--gpus", 8, "--gpu-type", "h100", "--average-ratio", 0.2)
     assert "leaves some of 32 GPUs without a sequence" in dry("--gpus", 32, "--gpu-type", "h100")
 
 

@@ -189,6 +189,48 @@ def test_predict_py_decides_as_bertkit_does(name: str, tmp_path: Path, make_mode
     assert len(set(decided)) > 1, f"one decision for all proves little: {expected}"
 
 
+def made_alone(kind: str = "", **values: Any) -> onnx_predict.Model:
+    """predict.py's model with these parts, without a graph."""
+    model = object.__new__(onnx_predict.Model)
+    vars(model).update(values, kind=kind)
+    return model
+
+
+def test_predict_py_averages_windows_and_applies_thresholds() -> None:
+    of_window = {(1, 2, 3): [1.0, -1.0], (3, 4, 5): [2.0, -2.0]}  # means 1.5 and -1.5, which are 0.82 and 0.18
+    parts = {
+        "labels": ["a", "b"],
+        "how": {"max_length": 5, "truncate": "windows", "thresholds": {"a": 0.9, "b": 0.15}},
+        "pieces": lambda text: [1, 2, 3, 4, 5],
+        "run": lambda texts: [np.array([of_window[tuple(texts[0])]])],
+    }
+    found = made_alone("multi_label_classification", **parts).classify({"text": "x"})
+    assert found["labels"] == ["b"]
+    assert [*found["probabilities"].values()] == pytest.approx([1 / (1 + np.exp(-1.5)), 1 / (1 + np.exp(1.5))])
+    assert made_alone("regression", **parts).classify({"text": "x"}) == {"prediction": 1.5}
+
+
+def test_predict_py_limits_answers_and_questions() -> None:
+    asked: list[int] = []
+
+    def run(sequence: list[list[int]]) -> list[Any]:
+        question, part = sequence
+        asked.append(len(question))
+        start, end = np.zeros((2, 1, len(question) + len(part) + 3))
+        first = len(question) + 2
+        start[0, first], end[0, first + 1], end[0, first + 3] = 5, 3, 5  # four tokens are best, two are permitted
+        return [start, end]
+
+    context = SimpleNamespace(ids=[7] * 4, offsets=[(0, 1), (2, 3), (4, 5), (6, 7)])
+    model = made_alone(
+        how={"max_length": 16, "max_query_length": 2, "doc_stride": 9, "max_answer_length": 2},
+        pieces=lambda text: [8] * 5,
+        run=run,
+        tokenizer=SimpleNamespace(encode=lambda text, add_special_tokens: context),
+    )
+    assert (model.answer({"question": "q", "context": "a b c d"})["answer"], asked) == ("a b", [2])
+
+
 def test_predict_py_takes_no_table() -> None:
     with pytest.raises(SystemExit, match=r"error: .*rows.CSV is a table; expected .txt or .jsonl"):
         onnx_predict.main(["--int8", "rows.CSV"])

@@ -481,17 +481,17 @@ def test_with_all_levers_a_stopped_run_ends_as_a_whole_one(pretrain, tmp_path: P
 
 
 def test_the_last_weights_are_averaged_and_evaluated(pretrain, tmp_path: Path) -> None:
-    """Against the mean of what the same run without it saves after each step."""
-    more = {"max_steps": 7, "save_steps": 1, "keep_checkpoints": "all", "eval_steps": 7}
+    """Against the mean of what the same run without it saves after each step; an evaluation comes within the average too."""
+    more = {"max_steps": 7, "save_steps": 1, "keep_checkpoints": "all", "eval_steps": 6}
     pretrain("plain", **more)
     run = pretrain("averaged", average_ratio=0.4, **more)  # of the last three
     weights = [load_file(tmp_path / "plain" / f"checkpoint-{step}" / "model.safetensors") for step in (5, 6, 7)]
-    found = load_file(tmp_path / "averaged" / "model.safetensors")
-    for name, tensor in found.items():
+    last = tmp_path / "averaged" / "checkpoint-7"
+    for name, tensor in load_file(last / "model.safetensors").items():
         expected = torch.stack([each[name].double() for each in weights]).mean(0)
         torch.testing.assert_close(tensor.double(), expected, rtol=1e-6, atol=1e-7)
         assert not torch.equal(tensor, weights[-1][name]), name
-    assert evaluate_corpora(str(tmp_path / "averaged"), [], CPU) == pytest.approx(run["last"]["scores"], rel=1e-5)
+    assert evaluate_corpora(str(tmp_path / "averaged"), [], CPU) == pytest.approx(run["best"]["scores"], rel=1e-5)
     for step in range(1, 5):
         files = (tmp_path / name / f"checkpoint-{step}" / "model.safetensors" for name in ("plain", "averaged"))
         assert next(files).read_bytes() == next(files).read_bytes(), "the course of the training is the same"
@@ -559,6 +559,10 @@ def test_the_preset_is_a_set_of_defaults(run_bertkit, corpus: Path, tmp_path: Pa
     assert run["set_by"] == {name: source for source, values in sources.items() for name in values}
     again = run_bertkit("pretrain", corpus, *size, "--preset", "budget", "--config", "run/run.json", "-o", "again")
     assert (again.code, "--preset budget" in again.err) == (2, True)
+    few = ("--max-steps", 4, "--batch-size", 8, "--precision", "fp32", "--device", "cpu")
+    phased = run_bertkit("pretrain", corpus, *size, "--preset", "budget", *few, "-o", "phased")
+    assert phased.code == 0, phased.err
+    assert read_json(tmp_path / "phased" / "run.json")["training"]["phases"] == budget["phases"].split(",")
 
 
 # --- one share each -----------------------------------------------------------------------------------------------------

@@ -198,3 +198,10 @@ def test_seeds_begun_without_a_summary_keep_the_settings_of_the_run_that_is_ther
     seeds(2)
     second = json.loads((tmp_path / "seeds" / "seed-2" / "run.json").read_text(encoding="utf-8"))
     assert second["training"]["learning_rate"] == 7e-4
+
+
+def test_the_length_is_measured_on_rows_from_all_over_the_data(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.tasks.defaults.SAMPLE", 10)
+    texts = ["the film"] * 20 + ["the film " * 100] * 20
+    rows = replace(rows_of(40), columns={**rows_of(40).columns, "text": texts})
+    assert resolved(TextClassification(), rows, tokenizer, config_of(2, 32))["max_length"] == 208
