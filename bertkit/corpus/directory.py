@@ -119,7 +119,7 @@ def opened(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
             sweep(building)
         if (begun := _begun(building)) is not None:
             if _starts_again(building, begun, plan):
-                progress.note("starting again: this differs from the command whose text was refused")
+                progress.note("starting again: the unfinished corpus ended at text that was refused")
                 remove_folder(building)
             else:
                 progress.note(f"resuming: {_state_of(building)}")
@@ -137,8 +137,8 @@ def opened(output: OutputFolder, plan: dict[str, Any]) -> Iterator[Path]:
 
 
 def _starts_again(building: Path, begun: dict[str, Any], plan: dict[str, Any]) -> bool:
-    """Whether a build of the same sources takes the place of one whose text was refused: with other settings, or from standard
-    input, which may have other text now. With shards on disk it must not, for it would take them for its own.
+    """Whether to start over a build whose text was refused: the sources are the same, but the settings differ, or the text is
+    from standard input and may differ. Not once shards may be on disk: the new build would take them for its own.
     """
     if not (building / _REFUSED).is_file() or (building / DECIDED).is_dir() or "corpora" in plan:
         return False

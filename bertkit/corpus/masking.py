@@ -1,6 +1,6 @@
 """Which tokens a masked language model predicts, and what replaces them in its input (Devlin et al., 2019, section 3.1).
 
-What happens to a token depends only on its sequence's key and its position, not on the other sequences made with it.
+What happens to a token depends only on its own sequence and that sequence's key, not on the rest of the batch.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def flush(path: Path) -> None:
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:
-    """Start reading in a daemon thread. Unlike with an executor, the process can end before the thread does."""
+    """Start `work`, which may only read, in a daemon thread: unlike with an executor, the process can end before it."""
     outcome: Future[T] = Future()
 
     def run() -> None:

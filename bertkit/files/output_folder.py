@@ -25,7 +25,7 @@ class Kind(NamedTuple):
     """The kind of content that a command writes into its output folder.
 
     name: for messages. finished: for a folder that is not empty, whether its content is finished; None if it is not of this
-    kind. Without the function it never is: the same command repeats what is cheap, and keeps the rest. parts: a pattern for the
+    kind. Without the function it never is: running the command again redoes only what is cheap. parts: a pattern for the
     file names that belong to it. at_once: whether it is written by one `write_files`, so that it is unfinished while temporary
     files are left. more: other things to do with a finished one, for hints. tidy: deletes what a kill at the very end left.
     """
@@ -104,9 +104,7 @@ class OutputFolder:
             if finished:
                 with suppress(UsageError), lock(path, kind.name):  # another process may be doing the same
                     kind.tidy(path)
-            state = (
-                f"a finished {kind.name}" if finished else f"an unfinished {kind.name}, which --resume never does not continue"
-            )
+            state = f"a finished {kind.name}" if finished else f"an unfinished {kind.name}, which this command does not resume"
             more = [kind.more] if finished and kind.more else []
             hint = "; ".join([f"{_OTHER_FOLDER}, or --overwrite, which moves it aside", *more])
             raise refused(f"the output folder holds {state}", hint=hint)
@@ -210,7 +208,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _is_free_soon(descriptor: int) -> bool:
-    """Whether the lock can be taken within a second; it is then."""
+    """Try to take the lock for about a second; returns whether it was taken."""
     for seconds in (0.01, 0.1, 0.9):
         time.sleep(seconds)
         with suppress(BlockingIOError):

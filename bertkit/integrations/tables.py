@@ -53,7 +53,7 @@ class Opening(TypedDict):
 def open_here(model: str | Path, device: str, precision: str) -> tuple[Predictor, Opening]:
     """The model in the process that starts the workers, and how they open it: a precision "auto" is resolved here, once.
 
-    Raises ModelError, MachineError; and UsageError if they have GPUs and this process has none to resolve it on.
+    Raises ModelError, MachineError; and UsageError for "auto" or "int8" if only the workers have GPUs.
     """
     name = str(Path(model).absolute()) if Path(model).exists() else str(model)  # workers have other working folders
     if device == "cpu" or torch.cuda.is_available():

@@ -52,7 +52,7 @@ def _drawn_by_torch(dropout: Dropout, device: torch.device) -> float:
 def _attend_packed(tokens: Tensor, queries: Tensor | None, bounds: Bounds, num_heads: int, dropout: Dropout) -> Tensor:
     """`attend` with torch's kernel for packed sequences (Dao, 2023, FlashAttention-2).
 
-    torch's `varlen_attn` calls the same kernel, without dropout, and takes as long to call it as a small batch to compute.
+    torch's `varlen_attn` calls the same kernel, but without dropout, and its overhead alone takes as long as a small batch.
     """
     packed = (*_by_head(tokens, queries, num_heads), *bounds, _drawn_by_torch(dropout, tokens.device))
     found: Tensor = torch.ops.aten._flash_attention_forward(*packed, is_causal=False, return_debug_mask=False)[0]

@@ -48,8 +48,8 @@ class BertEmbeddings(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
-        # Whether a head's decoder is tied to the word embeddings. It gives them a dense gradient; on a CPU, the lookup then
-        # computes a sparse gradient, which is added to it.
+        # Whether a head's decoder is tied to the word embeddings. The decoder then gives them a dense gradient; on a CPU, the
+        # lookup's own gradient is kept sparse and added to the dense one.
         self.tied = False
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
@@ -299,7 +299,8 @@ def refuse_without_compiler(device: torch.device) -> None:
     except Exception as error:  # the error for a missing compiler depends on the device and the version of torch
         why = next(iter(str(error).splitlines()), type(error).__name__)
         needed = "a C++ compiler such as g++" if device.type == "cpu" else "Triton, which comes with torch for NVIDIA's GPUs"
-        raise MachineError(f"--compile: torch cannot compile here ({why})", hint=f"install {needed}, or leave it out") from None
+        hint = f"install {needed}, or omit --compile"
+        raise MachineError(f"--compile: torch cannot compile here ({why})", hint=hint) from None
 
 
 def compile_layers(module: nn.Module, backend: str | Callable = "inductor") -> None:
@@ -326,7 +327,10 @@ def refuse(arguments: dict[str, Any]) -> None:
 
 
 def initialize(module: nn.Module, config: BertConfig, *, seed: int) -> None:
-    """Fresh weights as in BERT: normal(0, initializer_range), biases 0, LayerNorm 1 and 0, the padding row 0."""
+    """Fresh weights as in transformers: normal(0, initializer_range), biases 0, LayerNorm 1 and 0, the padding row 0.
+
+    Google's code truncates the normal distribution.
+    """
     generator = torch.Generator().manual_seed(seed)
     drawn: set[int] = set()  # a tied weight is drawn once
     for part in module.modules():

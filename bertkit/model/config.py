@@ -50,11 +50,11 @@ LAYERS = {
     "mix": (slice(0, None), "mix"),
 }
 # What a sequence classifier reads: [CLS] through the pooler, [CLS] itself, the mean or maximum of all tokens; the last two are
-# [CLS] of those layers, as spelled before LAYERS existed.
+# older spellings of "cls" with LAYERS "last4" and "mix".
 POOLINGS = ("pooled", "cls", "mean", "max", "cls-last4", "cls-mix")
 CLS_LAYERS = {"cls-last4": "last4", "cls-mix": "mix"}
 
-# The minimum of each integer, and the maximum of each number that may not be negative.
+# The minimum of each integer; and, in _MOST, the maximum of each other number, whose minimum is 0.
 _LEAST = {
     "vocab_size": 1,
     "hidden_size": 1,
@@ -230,5 +230,5 @@ def _label_names(id2label: Any, where: str) -> dict[int, str]:
     if sorted(names) != list(range(len(names))):
         raise ModelError(f"id2label numbers its labels {sorted(names)}; expected 0 to {len(names) - 1}", where=where)
     if twice := sorted(name for name, count in Counter(names.values()).items() if count > 1):
-        raise ModelError(f"id2label names more than one label {twice[0]!r}", where=where)
+        raise ModelError(f"id2label gives several labels the name {twice[0]!r}", where=where)
     return dict(sorted(names.items()))

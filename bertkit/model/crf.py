@@ -61,7 +61,7 @@ class Chain:
         return self.layout.pad(rows[:, None, :])[:, 0]  # (B, T, C)
 
     def loss(self, labels: Tensor) -> Tensor:
-        """The sum over sequences of -log P(labels); labels: (R,). An IGNORED label is summed over all classes."""
+        """The sum over sequences of -log P(labels); labels: (R,). An IGNORED label is marginalized out."""
         fits = torch.zeros_like(self.logits).masked_fill_(
             (labels[:, None] != IGNORED) & (labels[:, None] != torch.arange(self.logits.shape[1], device=labels.device)),
             _FORBIDDEN * 100,

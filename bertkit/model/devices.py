@@ -1,4 +1,4 @@
-"""Which device, and how many processes."""
+"""The device that a command computes on, and the processes of a run."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class OneProcess(NamedTuple):
         """Return at once: there are no other processes."""
 
 
-# Warnings of torch on a GPU about what it then does itself: in a backward pass's own thread, it sets the context; for each call
-# of an LSTM in bf16, it copies the weights, a few megabytes, into one piece.
+# torch's GPU warnings about problems that it then solves itself: it sets the CUDA context in the backward pass's thread, and at
+# each call of an LSTM in bf16 it copies the weights, a few megabytes, into contiguous memory.
 _SOLVED_BY_TORCH = (
     "Attempting to run cuBLAS, but there was no current CUDA context",
     "RNN module weights are not part of single contiguous chunk of memory",
@@ -83,7 +83,7 @@ def start_processes(device: str | None = None) -> Processes:
 
 
 def start_accelerator(device: str | None = None) -> Accelerator:
-    """An Accelerator for processes, device, wrapping and reduction; bertkit handles precision and accumulation itself.
+    """An Accelerator for processes, device, reduction and trackers; bertkit handles precision and accumulation itself.
 
     Settings for those two in the environment, as `accelerate launch` makes them, are ignored with a warning. Raises UsageError
     if several processes are requested but cannot be started, MachineError for a device that is not available.

@@ -1,6 +1,6 @@
 """A Hugging Face folder or hub id <-> configuration, weights and tokenizer.
 
-transformers fills any weights that a file lacks with random ones and only logs it; here only a head may be fresh.
+transformers fills any weights that a file lacks with random ones and only logs it; here only a head or pooler may be fresh.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def _fill_tied(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Te
 
 
 def load_weights(module: nn.Module, folder: Path, *, fresh_head: bool = False) -> list[str]:
-    """Load a folder's weights into a module with Hugging Face's names; returns the names not loaded: those of a fresh head.
+    """Load a folder's weights into a module with Hugging Face's names; returns the names not loaded, whose weights are fresh.
 
     The file may lack the pooler and the head, but nothing of the embeddings and the encoder, and may not have more layers than
     the module. fresh_head: keep the module's own head, whatever the file has. Raises ModelError.

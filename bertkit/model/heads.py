@@ -215,7 +215,7 @@ class BertForSequenceClassification(_PooledHead):
 class BertForMultipleChoice(_PooledHead):
     """Which of a question's choices is right; each choice is a sequence, each question a feature. Loss term "labels".
 
-    The head reads the first tokens. Logits are (B, 1), one row per choice; for padded input (F, choices, T), (F, choices).
+    Logits are (B, 1), one row per choice; for padded input of shape (F, choices, T) they are (F, choices).
     """
 
     def __init__(self, config: BertConfig, *, pooling: str = "pooled", layers: str = "last") -> None:

@@ -326,7 +326,7 @@ def group(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
 
 
 def _joined_parts(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
-    """The first sequence of each group, then B. A group is one or more neighbouring parts; starts and scores cost least."""
+    """The first sequence of each group, then B: of all ways to join neighbouring parts, the one with the least total cost."""
     begins = np.arange(0, len(lengths), -(-len(lengths) // PARTS))
     bounds = [*begins.tolist(), len(lengths)]
     padded = np.maximum.reduceat(-(-lengths // MULTIPLE) * MULTIPLE, begins)

@@ -109,8 +109,8 @@ def refuse_without_gpu(asked: str | None, device: torch.device) -> None:
 def resolve_precision(
     asked: str, config: BertConfig, processes: Processes, *, training: bool, recorded: str | None = None
 ) -> Precision:
-    """The requested precision; for "auto", the one to compute in, the main process's on every process. "int8" falls back to
-    "auto" if 8 bits are not faster.
+    """The requested precision; for "auto", the main process's choice, the same on every process. "int8" falls back to "auto"
+    if 8 bits are not faster.
 
     On a CPU that has bf16 or int8, speed is measured, once for each processor, torch version, number of threads and shape.
     recorded: the dtype of a run to resume, as in run.json. Raises UsageError for a precision that the device lacks.
@@ -157,7 +157,7 @@ def _of_gpu(device: torch.device) -> str:
 @contextmanager
 def multiplying_in(precision: str) -> Iterator[None]:
     """In this context, GPUs multiply float32 in TF32, which has 10 instead of 23 mantissa bits, if that is the precision; else
-    exactly. The settings are those of the process."""
+    in full float32. The settings apply to the whole process."""
     restored = _restoring()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"  # for a BiLSTM
@@ -169,7 +169,7 @@ def multiplying_in(precision: str) -> Iterator[None]:
 
 
 def _restoring() -> list[Callable[[], None]]:
-    """What restores the settings of the process as they are now, by whichever of torch's two interfaces they were made."""
+    """Functions that restore the process's current settings, by whichever of torch's two interfaces they were made."""
     cudnn = torch.backends.cudnn
     restored: list[Callable[[], None]] = []
     parts: list[Any] = []  # that were set by the newer interface: then the older one cannot be read

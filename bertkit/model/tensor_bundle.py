@@ -37,7 +37,8 @@ _NAMES = (  # of Google's BERT, and Hugging Face's
 def read_bundle(index: Path) -> Iterator[tuple[str, Tensor]]:
     """The weights of a checkpoint by Hugging Face's names, without the optimizer's. index: its .index file.
 
-    Raises ValueError or LookupError, sometimes with the reason, for a damaged file or another format; and OSError.
+    Raises ValueError, which says why, or LookupError for a damaged file or another format; ModelError for partitioned
+    variables; and OSError.
     """
     import torch
 

@@ -1,6 +1,7 @@
 """Running text as a stream of documents: plain text, tables, JSON, Parquet, pages; from a source of text_sources.py.
 
-Memory holds at most the first megabyte of a file, a block and one document, whatever the input's size.
+Memory holds at most the first megabyte of a file, a block and one document, whatever the input's size; except for a JSON list
+or a compressed Parquet file, which is read whole.
 """
 
 from __future__ import annotations

@@ -106,7 +106,8 @@ def _system(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it. Raises UsageError for chained protocols, except a cache before one."""
     from fsspec.core import url_to_fs
 
-    if (chained := url.rpartition("::")[0]) not in ("", _CACHE):  # others' run.json may have it; some run templates
+    # A URL may come from someone else's run.json, and some chained protocols execute templates.
+    if (chained := url.rpartition("::")[0]) not in ("", _CACHE):
         what = f"the URL is chained with {chained}::; expected one protocol, or {_CACHE}:: and one"
         raise UsageError(what, where=url, hint="name the file itself, or copy it here")
     return url_to_fs(url)
@@ -220,7 +221,7 @@ def _package_missing(error: ImportError, url: str, protocol: str) -> MachineErro
     known = known_implementations.get(protocol.rpartition("::")[2], {})
     package = known.get("class", "").partition(".")[0]
     said = known.get("err") or str(error)
-    if package in ("", "fsspec"):  # which has the protocol itself, by a package that only its own words name
+    if package in ("", "fsspec"):  # implemented in fsspec itself: only its message names the missing package
         return MachineError(f"{protocol}:// needs a package that is not installed", where=url, hint=said)
     hint = f"python -m pip install {package.replace('_', '-')}"
     return MachineError(f"{protocol}:// needs the package {package}, which is not installed", where=url, hint=hint)

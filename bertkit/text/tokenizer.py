@@ -105,8 +105,8 @@ class Tokenizer:
         """The tokenizer of a Hugging Face folder: its tokenizer.json, else its vocab.txt.
 
         do_lower_case, strip_accents and tokenize_chinese_chars of tokenizer_config.json decide, as in transformers. Where
-        they are not given, tokenizer.json keeps its own; a vocab.txt is lower-cased unless tokens of its own have upper-case
-        letters, which lower-cased text could never reach (transformers lower-cases even then, silently). Raises ModelError.
+        they are not given, tokenizer.json keeps its own; with a vocab.txt, text is lower-cased unless tokens have upper-case
+        letters, which lower-cased text could never match (transformers lower-cases even then, silently). Raises ModelError.
         """
         settings = read_json(folder / "tokenizer_config.json")
         given = {name: settings[key] for name, key in _OPTIONS.items() if isinstance(settings.get(key), bool)}

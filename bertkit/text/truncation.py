@@ -46,7 +46,7 @@ class Cut(NamedTuple):
 def cut_texts(lengths: Sequence[NDArray[np.int64]], room: int, how: str = "head") -> Cut:
     """What to keep of texts, or pairs of texts, with these lengths (one array per column), in `room` tokens.
 
-    In a pair, the longer text is truncated. Windows are equally long, as few as possible, and overlap if they must.
+    A pair is truncated as in `longest_first`. Windows are equally long, as few as possible, and overlap if they must.
     """
     kept = [np.minimum(lengths[0], room)] if len(lengths) == 1 else list(longest_first(lengths[0], lengths[1], room))
     lost = np.array([whole - part for whole, part in zip(lengths, kept, strict=True)])  # (columns, E)

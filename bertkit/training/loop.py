@@ -90,8 +90,9 @@ def train(
     resume_from: a checkpoint to resume from, bit-exactly on a CPU. position: step -> a mark to keep in the checkpoint, by which
     a resumed run finds that step's batches faster. best_since: evaluations up to this step used other data and are not compared
     with later ones. matrix_rate: GFLOP/s of plain matrix products in one process; metrics.jsonl then has the share reached.
-    average_from: from this step (from 0) on, evaluate and save the mean of the weights after each step. Raises UsageError if
-    the loss is not finite, Interrupted on SIGINT, SIGTERM and SIGUSR1, once started writes are complete.
+    average_from: from this step (from 0) on, keep the mean of the weights over steps, which is what is evaluated and saved.
+    Raises UsageError if the loss or the gradient norm is not finite, Interrupted on SIGINT, SIGTERM and SIGUSR1, once pending
+    writes are complete.
     """
     module = model.to(accelerator.device)
     set_dropout(module, config.dropout, config.attention_dropout)
@@ -293,7 +294,7 @@ class _Window:
         """The mean loss (also of each term, if there are several), the last gradient norm, tokens/s and the share of
         matrix_rate, over all processes.
 
-        Raises UsageError for a loss that is not finite.
+        Raises UsageError for a loss or a gradient norm that is not finite.
         """
         losses = torch.stack(self.losses)  # (steps, terms)
         counts = torch.tensor([self.tokens, self.flops], dtype=losses.dtype).to(losses.device)

@@ -25,7 +25,7 @@ class LossScale:
     def admits(self, norm: Tensor) -> bool:
         """Whether gradients of this norm update the weights; the scale of the next ones follows from it.
 
-        The norm is read from the device, which other precisions never do. Raises UsageError if no scale helps.
+        Reading the norm makes each step wait for the device, unlike in other precisions. Raises UsageError if no scale helps.
         """
         if not norm.isfinite().item():
             self.scale, self.updates = self.scale / 2, 0

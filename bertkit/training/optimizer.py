@@ -26,7 +26,7 @@ from bertkit.training.update_rule import TrainedTensor, UpdateRule
 RULES: dict[str, type[UpdateRule]] = {"adamw": AdamW, "lamb": Lamb, "muon": Muon}
 
 
-# Decay schedules: from the share of the decay that is left to the learning rate as a share of its peak.
+# Decay schedules: the learning rate, as a share of its peak, for the share of the decay phase that is left.
 FALLS: dict[str, Callable[[float], float]] = {
     "linear": lambda left: left,
     "cosine": lambda left: 0.5 - 0.5 * math.cos(math.pi * left),

@@ -39,8 +39,8 @@ class TrainState:
 
 
 def worth(objective: float | None, scores: Mapping[str, float | None]) -> tuple[float, float]:
-    """What an evaluation is chosen by: the objective and then, as few rows soon have a perfect score, the loss on the first
-    split, negated. An undefined objective is worse than any other.
+    """The key by which the best evaluation is chosen: the objective, then the negated loss on the first split, because scores
+    on few rows often tie. An undefined objective is worse than any other.
     """
     split = next(iter(scores), "").rpartition("/")[0]
     terms = [value for name, value in scores.items() if name.startswith(f"{split}/") and name.endswith("loss")]

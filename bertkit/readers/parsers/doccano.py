@@ -1,4 +1,4 @@
-"""doccano's JSONL: a text per line with its spans, [start, end, label] in `label`, or with relations objects in `entities`.
+"""doccano's JSONL: a text per line and its spans: [start, end, label] in `label` or, with relations, objects in `entities`.
 
 doccano counts UTF-16 units (https://github.com/doccano/doccano/issues/2290), unless a project counts grapheme clusters, which
 the file does not tell. Users write the same lines by hand and count characters: the ends of words tell which. Classes of texts

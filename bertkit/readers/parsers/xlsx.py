@@ -29,7 +29,7 @@ def looks_like_xlsx(content: Content) -> bool:
 def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> Iterator[Examples]:
     """The rows of the first sheet, by their numbers in it. columns: their names, where there is no header.
 
-    Raises DataError, with the row, for what is no such table; MachineError without openpyxl.
+    Raises DataError, with the row, for anything that is not such a table; MachineError if openpyxl is not installed.
     """
     try:
         from openpyxl import load_workbook
