@@ -41,6 +41,8 @@ def find_learning_rate(recipe: Recipe, *, name: str, model: str, fresh_head: boo
     nothing: dict[str, Any] = {"learning_rate": None}
     unstated = replace(resolved, training=replace(resolved.training, **nothing))
     usual = choose_settings(unstated, data.rows[resolved.train_split], open_model_or_run(model))["learning_rate"]
+    # All steps warm up: a schedule has nothing to do, and warmup_stable_decay would be refused.
+    recipe = replace(recipe, training=replace(recipe.training, schedule=None, decay_ratio=None))  # type: ignore[arg-type]
     rising = {
         "learning_rate": HIGHEST * usual,
         "warmup_ratio": 1.0,
