@@ -17,7 +17,7 @@ import pytest
 from bertkit.readers import windows
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.finetuning.series import finetune_series
-from bertkit.runs.inference.predict import predictor_for_files
+from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.inference.window import Window, predict_window
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import Opened
@@ -61,7 +61,7 @@ def write_rows(path: Path, length: int) -> Path:
 
 def windows_of(target: Opened, file: Path | str, overrides: Collection[str] = ()) -> list[Window]:
     """The windows of a file with their predictions. overrides: the names of the options that the user gave."""
-    predictor = predictor_for_files(target, [str(file)], overrides)
+    predictor = TaskPredictor(target.for_file(str(file), overrides))
     return [predict_window(predictor, rows) for rows in windows(predictor.read_blocks(str(file)))]
 
 

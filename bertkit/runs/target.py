@@ -43,6 +43,18 @@ class Opened:
         """The name of the run's base model; for a model that is not a run, its own name."""
         return self.run["model"]["name"] if self.run else self.pretrained.name
 
+    def with_recipe(self, recipe: Recipe) -> Opened:
+        """The same model, reading other data."""
+        return replace(self, task=replace(self.task, recipe=recipe))
+
+    def resolved(self) -> Opened:
+        """The same model with its recipe resolved; see `Recipe.resolved`."""
+        return self.with_recipe(self.task.recipe.resolved())
+
+    def for_file(self, file: str, overrides: Collection[str] = ()) -> Opened:
+        """The same model for a file to predict. overrides: the names of the options that the user gave."""
+        return self.with_recipe(self.task.recipe.with_file(file, overrides, self.written)).resolved()
+
     def refuse_other_folds(self, splits: Collection[str]) -> None:
         """Raise UsageError for splits that the mean of several folds would be scored on, though most folds trained on them."""
         train_split = self.task.recipe.train_split

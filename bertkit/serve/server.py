@@ -16,10 +16,10 @@ from torch import nn
 from bertkit import manifest, progress
 from bertkit.errors import ModelError, UsageError, packages_of
 from bertkit.model.bert import warm_up
-from bertkit.model.directory import read_config, resolve
 from bertkit.model.streams import num_streams
 from bertkit.runs.forward import batch_tokens
-from bertkit.runs.inference.language_model import is_language_model, open_to_fill
+from bertkit.runs.inference.language_model import LanguageModelPredictor, open_to_fill
+from bertkit.runs.inference.loading import kind_of
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.series import runs_to_use
@@ -28,7 +28,6 @@ from bertkit.serve.batcher import Batcher
 from bertkit.serve.huggingface import MOST_FILLS, Served
 from bertkit.serve.metrics import Metrics
 from bertkit.serve.settings import ServeConfig, is_local
-from bertkit.tasks.block import read_block
 from bertkit.tasks.task import FINETUNE
 
 
@@ -112,8 +111,9 @@ def _warm_up(model: nn.Module, device: torch.device, max_batch_tokens: int) -> N
 def open_model(name: str, options: Mapping[str, Any]) -> Predictor:
     """Open a model, without reading its weights yet. Raises UsageError, ModelError."""
     (run,) = runs_to_use(name)
-    if is_language_model(run):
+    kind = kind_of(run)
+    if kind is LanguageModelPredictor:
         return open_to_fill(run, options, top_k=MOST_FILLS)
-    if read_block(read_config(resolve(run)), run) is None:
+    if kind is Predictor:
         raise ModelError("the model has no trained head: there is nothing to serve", where=run, hint=FINETUNE)
     return TaskPredictor(open_target(run, None, options, to_predict=True))

@@ -260,7 +260,7 @@ def predicted(run: Path, split: str, **options: str) -> tuple[list[Any], list[An
     """The first texts and the values of the predictions of a split."""
     target = open_target(str(run), None, options)
     recipe = target.task.recipe.resolved()
-    predictor = TaskPredictor(target, OneProcess.on("cpu"), recipe=recipe)
+    predictor = TaskPredictor(target.with_recipe(recipe), OneProcess.on("cpu"))
     examples = predictor.standard(read_splits(recipe, [split]).rows[split])
     return examples.columns["text"], [found.value for found in predictor.predict_examples(examples)]
 

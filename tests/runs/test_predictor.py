@@ -256,6 +256,16 @@ def test_rows_without_vectors_are_named(run: Path, rows: list[Any]) -> None:
     assert error.value.where == f"rows:{len(rows) - 1}"
 
 
+@pytest.mark.parametrize("options", [{"precision": "float16"}, {"device": "gpu"}])
+@pytest.mark.parametrize("architecture", ["BertModel", "BertForMaskedLM", "BertForSequenceClassification"])
+def test_other_precisions_and_devices_are_refused(
+    make_model_dir: Callable[..., Path], architecture: str, options: dict[str, str]
+) -> None:
+    (wrong,) = options.values()
+    with pytest.raises(UsageError, match=wrong):
+        bertkit.load(make_model_dir(architecture), **options)
+
+
 @pytest.mark.parametrize("pooling", ["max", 3, -4])
 def test_other_poolings_are_refused(run: Path, pooling: Any) -> None:
     with pytest.raises(UsageError):
@@ -266,7 +276,7 @@ def test_a_model_without_a_head_gives_vectors_alone(tiny_model_dir: Path) -> Non
     encoder = bertkit.load(tiny_model_dir, **FP32)
     assert encoder.embed(["no"]).shape == (1, 32)
     for use in (encoder.predict, encoder.explain):
-        with pytest.raises(ModelError):
+        with pytest.raises(ModelError, match="can only give vectors"):
             use(["no"])
     with pytest.raises(DataError, match="which column is the text"):
         encoder.embed([{"text": "no"}])
@@ -328,6 +338,23 @@ def test_marks_before_the_first_word_have_no_part(classifier: Path, pair: bool) 
     encoded = gradients_of_transformers(classifier, *(rows[0] if pair else (texts[0], None)), 1)
     assert [score for _, score in marked.words][-2:] == pytest.approx(encoded[-3:-1].tolist(), rel=1e-3, abs=1e-6)
     assert len(plain.words) == len(marked.words)
+
+
+def test_max_length_truncates_predictions_and_explanations(classifier: Path) -> None:
+    text = "the good movie is a bad book"
+    predictor, whole = (bertkit.load(classifier, **FP32) for _ in range(2))
+    predictor.max_length = 5  # with [CLS] and [SEP]
+    (short,), (expected,), (long,) = predictor.predict([text]), whole.predict(["the good movie"]), whole.predict([text])
+    assert short.probabilities.tolist() == pytest.approx(expected.probabilities.tolist(), abs=1e-6)
+    assert short.probabilities.tolist() != pytest.approx(long.probabilities.tolist(), abs=1e-4)
+    (explained,) = predictor.explain([text])
+    assert [score != 0 for _, score in explained.words] == [True] * 3 + [False] * 4
+
+
+@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertForQuestionAnswering"])
+def test_only_text_classification_is_explained(make_model_dir: Callable[..., Path], architecture: str) -> None:
+    with pytest.raises(UsageError, match="only text classification is explained"):
+        bertkit.load(make_model_dir(architecture), **FP32).explain(["no"])
 
 
 def test_explanations_change_nothing_and_need_a_known_label(classifier: Path, make_model_dir: Callable[..., Path]) -> None:

@@ -135,7 +135,7 @@ def _rows(target: Opened, texts: str | None) -> ComparedRows:
     if texts is None:
         given = _read(target, target.task.recipe.train_split, labelled=False)
     else:
-        recipe = target.task.recipe.with_file(texts, (), target.written).resolved()
+        recipe = target.for_file(texts).task.recipe
         given = target.task.examples(join_blocks(recipe.read_blocks(texts, labelled=False)), labelled=False)
         report_remarks(given.remarks)
     dev = None

@@ -6,7 +6,6 @@ import math
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -129,8 +128,7 @@ def _open(run: Path, name: str, task: GlueTask, split: str, count: int, data: st
         options |= {name: values["training"][name] for name in options_for("predict", TrainConfig)}
     if data is not None:
         options["data"] = str(Path(data) / task.folder)
-    target = open_target(str(run), name if name == DIAGNOSTIC else None, options)
-    target = replace(target, task=replace(target.task, recipe=target.task.recipe.resolved()))
+    target = open_target(str(run), name if name == DIAGNOSTIC else None, options).resolved()
     examples = target.task.examples(read_splits(target.task.recipe, [split]).rows[split], labelled=False)
     if len(examples) != count:
         what = f"the test set of {name} has {plural(len(examples), 'row')}; the leaderboard expects {count}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -31,7 +31,7 @@ from bertkit.runs.inference.window import Window, predict_window
 from bertkit.runs.inference.writers import COMPRESSED, Writer
 from bertkit.runs.remarks import report_counts, report_remarks
 from bertkit.runs.series import runs_to_use
-from bertkit.runs.target import Opened, open_target
+from bertkit.runs.target import open_target
 from bertkit.tasks.output import Arrangement, OutputLayout
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
@@ -109,18 +109,13 @@ def _open(
         return filler, filler.read_blocks
     target = open_target(run, recipe, options, to_predict=split is None, others=others)
     if split is None:
-        files = predictor_for_files(target, sources, options)
+        files = TaskPredictor(target.for_file(sources[0], options))
         return files, files.read_blocks
     own = target.task.recipe.resolved()
     if own.names_files and split in SPLITS and getattr(own, split) is None:
         raise UsageError(f"no file is named for split {split!r}", hint=f"name the file itself: bertkit predict {run} FILE")
     target.refuse_other_folds([split])
-    return TaskPredictor(target, recipe=own), lambda name: [read_splits(own, [name]).rows[name]]
-
-
-def predictor_for_files(target: Opened, files: Sequence[str], overrides: Collection[str]) -> TaskPredictor:
-    """A predictor for files. overrides: the names of the options that the user gave."""
-    return TaskPredictor(target, recipe=target.task.recipe.with_file(files[0], overrides, target.written).resolved())
+    return TaskPredictor(target.with_recipe(own)), lambda name: [read_splits(own, [name]).rows[name]]
 
 
 def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, Any], to: Destination) -> OutputState:

@@ -135,7 +135,7 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None, *, ch
         progress.note(note)
     target.refuse_other_folds(splits)
     accelerator = start_accelerator(recipe.training.device)
-    predictor = TaskPredictor(target, accelerator, recipe=recipe)
+    predictor = TaskPredictor(target.with_recipe(recipe), accelerator)
     task, rows = predictor.task, read_splits(recipe, splits).rows
     tokenizer = target.pretrained.tokenizer
     data = {split: encode_split(task, split, examples, tokenizer, checked=checked) for split, examples in rows.items()}

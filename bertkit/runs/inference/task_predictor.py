@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -29,7 +28,7 @@ from bertkit.runs.scoring import Scored, score_splits
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask
 from bertkit.tasks.presentation import Count, Prediction, Presentation
-from bertkit.tasks.recipe import Recipe, unread_columns
+from bertkit.tasks.recipe import unread_columns
 from bertkit.tasks.task import Task
 
 
@@ -38,10 +37,8 @@ class TaskPredictor(Predictor):
 
     task: Task
 
-    def __init__(self, target: Opened, processes: Processes | None = None, *, recipe: Recipe | None = None) -> None:
-        """processes: by default those of the launch, on the recipe's device. recipe: replaces the target's."""
-        if recipe is not None:
-            target = replace(target, task=replace(target.task, recipe=recipe))
+    def __init__(self, target: Opened, processes: Processes | None = None) -> None:
+        """processes: by default those of the launch, on the recipe's device."""
         self.task, training = target.task, target.task.recipe.training
         super().__init__(target.pretrained, processes or start_processes(training.device), training.precision)
         self.max_length, self.micro_batch_tokens = training.max_length, training.micro_batch_tokens
@@ -76,7 +73,7 @@ class TaskPredictor(Predictor):
 
     def encode(self, examples: Examples) -> tuple[Split, tuple[Count, ...]]:
         with self._encoding:
-            features, counts = self.task.encode(examples, self.pretrained.tokenizer, labelled=False)
+            features, counts = self.task.encode(examples, self.pretrained.tokenizer, max_length=self.max_length, labelled=False)
         refuse_too_many_segments(features, self.pretrained.config)
         return Split(examples, features), (*counts, *self.task.lacking(examples))
 
@@ -113,7 +110,7 @@ class TaskPredictor(Predictor):
         """
         task = self.task
         if not isinstance(task, TextClassificationTask):
-            raise UsageError(f"the model is for {task.family}; only text classification is explained")
+            return super().explain(rows, label)
         if label is not None and label not in task.labels:
             raise UsageError(f"no label {label!r}", hint=did_you_mean(label, task.labels))
         refuse_int8(self.precision.name, "an explanation")
