@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import glob
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from bertkit.errors import DataError, MachineError, UsageError
-from bertkit.files.output_folder import refuse_unwritable
-from bertkit.readers.content import extension, nearest_files, plain_name, source_name
-from bertkit.readers.formats import TAGGED, TEXTS, endings_of
+from bertkit.errors import DataError, UsageError
+from bertkit.readers.content import nearest_files, plain_name, source_name
 from bertkit.readers.remote import is_url, look_up, path_of
 from bertkit.runs.inference.destination import STDIN, Destination
 from bertkit.runs.inference.outputs import TEXT, OutputFormat, is_text, suffix_of, unfinished
 from bertkit.runs.inference.prediction_folder import PredictionFolder
 from bertkit.runs.inference.writers import COMPRESSED
+from bertkit.runs.output_paths import refuse_unfit_folder, refuse_unusable_file
 
 
 def destination_of(
@@ -38,7 +36,7 @@ def destination_of(
         if folder is not None:
             raise UsageError("--output cannot be combined with --output-dir", hint="leave out one of the two")
         found = _format_of_file(output, form, endings)
-        refuse_unusable_output(output, sources, overwrite=overwrite)
+        refuse_unusable_file(output, sources, overwrite=overwrite or unfinished(output)[0].exists())
         return Destination({sources[0]: output}, found)
     usual = "jsonl" if folder is not None or not sys.stdout.isatty() else TEXT
     wanted = _format_named(form or usual)
@@ -49,15 +47,6 @@ def destination_of(
         return Destination({sources[0]: None}, wanted)
     refuse_unfit_folder(folder)
     return PredictionFolder(_paths_in(folder, sources, wanted), wanted, folder)
-
-
-def refuse_unfit_folder(folder: Path) -> None:
-    """Raise UsageError for a folder of predictions that is a file, is named like one, or cannot be written."""
-    name = folder.name
-    is_named_as_file = plain_name(name) != name or extension(name) in endings_of((*TEXTS, *TAGGED))
-    if folder.is_file() or (is_named_as_file and not folder.is_dir()):
-        raise UsageError("--output-dir names a file; expected a folder", where=str(folder), hint="leave out the extension")
-    refuse_unwritable(folder)
 
 
 def _format_named(form: str) -> OutputFormat:
@@ -108,27 +97,13 @@ def _paths_in(folder: Path, sources: Sequence[str], form: OutputFormat) -> dict[
     taken: dict[Path, str] = {}
     for source in sources:
         name = Path(plain_name(source_name(source))).stem + form.suffix + (COMPRESSED if form.compressed else "")
-        path = paths[source] = folder / name
-        if sources.count(source) > 1:
+        path = folder / name
+        if source in paths:
             raise UsageError(f"{source_name(source)} is given twice", hint="give each input once")
+        paths[source] = path
         if (other := taken.setdefault(path, source)) != source:
             raise UsageError(f"{other} and {source} would both be written to {path}", hint="write them to two folders")
         with suppress(OSError):
             if path.resolve() == path_of(source).resolve():
                 raise UsageError(f"the output {path} is the input file", hint="choose another --output-dir")
     return paths
-
-
-def refuse_unusable_output(output: Path, sources: Sequence[str], *, overwrite: bool) -> None:
-    """Raise UsageError for an --output that cannot be written, or is finished, before any work; MachineError for its folder."""
-    if not output.absolute().parent.is_dir():
-        raise UsageError("the folder of --output does not exist", where=str(output.parent), hint="create it first")
-    if output.resolve() in (path_of(source).resolve() for source in sources):
-        raise UsageError(f"--output {output} is the input file", hint="choose another name")
-    if output.is_dir():
-        raise UsageError("--output is a folder; expected a file", where=str(output), hint="for a folder: --output-dir")
-    parent = output.resolve().parent
-    if (output.is_file() or not output.exists()) and not os.access(parent, os.W_OK):  # not of a pipe
-        raise MachineError("the folder of --output cannot be written", where=str(parent), hint="choose another place")
-    if output.is_file() and not overwrite and not unfinished(output)[0].exists():
-        raise UsageError("--output already exists", where=str(output), hint="choose another name, or add --overwrite")

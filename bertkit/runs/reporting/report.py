@@ -21,7 +21,7 @@ from bertkit.runs.checks.label_errors import FOUND as LABEL_ERRORS
 from bertkit.runs.checks.label_errors import report_label_errors
 from bertkit.runs.checks.learning_curve import FOUND as LEARNING_CURVE
 from bertkit.runs.checks.learning_curve import report_learning_curve
-from bertkit.runs.inference.arguments import refuse_unusable_output
+from bertkit.runs.output_paths import refuse_unusable_file
 from bertkit.runs.reporting.pretraining_report import describe_pretraining
 from bertkit.runs.reporting.reported_run import ReportedRun
 from bertkit.runs.reporting.task_report import describe_tasks
@@ -41,7 +41,7 @@ def write_report(
     rows, and for an output that exists.
     """
     require_packages()
-    refuse_unusable_output(output, names, overwrite=overwrite)
+    refuse_unusable_file(output, names, overwrite=overwrite)
     if output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"--output is {output}; a report is HTML", hint="expected a name that ends in .html or .htm")
     found = {name: _found_in(Path(name), rows) for name in names}
