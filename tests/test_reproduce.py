@@ -28,8 +28,8 @@ from bertkit.reproduce.reproduction import cells_of
 from bertkit.reproduce.results import AVERAGE, Cell, _judge, _verdict, describe
 from bertkit.reproduce.runs import Run, all_of, pull
 from bertkit.reproduce.table import SCALES, TABLES, read_scale, read_table, tables_at
+from bertkit.runs.evaluation.compare import Side, mean_difference
 from bertkit.runs.pretraining.course import Course
-from bertkit.runs.reporting.compare import Side, mean_difference
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits

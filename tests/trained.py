@@ -18,7 +18,7 @@ from bertkit.readers import windows
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
-from bertkit.runs.inference.window import Window, predict_window
+from bertkit.runs.prediction.window import Window, predict_window
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import Opened
 from bertkit.tasks.catalog import load_recipe

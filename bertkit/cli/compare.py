@@ -28,7 +28,7 @@ def compare(
     [bold]bertkit compare runs/rte-5-seeds runs/rte-5-seeds-stable --json[/]
     """
     from bertkit.report import show
-    from bertkit.runs.reporting.compare import compare, report_comparison
+    from bertkit.runs.evaluation.compare import compare, report_comparison
 
     if len(runs) < 2:
         raise UsageError("only one run is given; expected two or more", hint="bertkit compare RUN RUN...")

@@ -79,7 +79,7 @@ def predict(
 
     [bold]echo "The \\[MASK] is closed." | bertkit predict bert-base-uncased[/]
     """
-    from bertkit.runs.inference.predict import predict_to
+    from bertkit.runs.prediction.predict import predict_to
 
     predict_to(
         target,

@@ -15,8 +15,8 @@ from bertkit.html.page import Section, render, require_packages
 from bertkit.report import Finding, Report, Table
 from bertkit.reproduce.runs import Run, all_of
 from bertkit.reproduce.table import Column, PaperTable, Row
+from bertkit.runs.evaluation.compare import mean_difference, open_sides
 from bertkit.runs.pretraining.course import Course
-from bertkit.runs.reporting.compare import mean_difference, open_sides
 from bertkit.runs.run_file import require_run
 from bertkit.runs.series import summarize
 

@@ -246,7 +246,7 @@ def test_a_file_that_may_not_be_read_is_not_called_unwritable(run_bertkit, tmp_p
 def test_a_limit_of_open_files(shell) -> None:
     """From the first file on that a command opens itself."""
     line = (
-        "import os, resource, sys; from bertkit.cli import main; import bertkit.runs.inference.predict; main(['--version'])\n"
+        "import os, resource, sys; from bertkit.cli import main; import bertkit.runs.prediction.predict; main(['--version'])\n"
         "most = len(os.listdir('/proc/self/fd')) - 1; resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))\n"
         "sys.exit(main(['predict', 'run', 'good.csv', '--output', 'limited.csv']))"
     )

@@ -18,7 +18,7 @@ from bertkit.config import filled
 from bertkit.errors import UsageError
 from bertkit.readers.formats import ANNOTATED, DOCCANO, LABEL_STUDIO, PRODIGY, TAGGED, TEXTS, read_file, recognize
 from bertkit.readers.utf16 import from_utf16, to_utf16
-from bertkit.runs.inference.annotation import ANNOTATIONS
+from bertkit.runs.prediction.annotation import ANNOTATIONS
 from bertkit.tasks import TextClassification, TokenClassification
 from bertkit.tasks.token_classification.tags import spans_of
 

@@ -16,8 +16,8 @@ from trained import predictions_of, train
 from bertkit.errors import UsageError
 from bertkit.readers import Examples
 from bertkit.report import Finding, Table
-from bertkit.runs.inference.scores import evaluate_target
-from bertkit.runs.reporting.compare import Side, compare, compare_sides, report_comparison
+from bertkit.runs.evaluation.compare import Side, compare, compare_sides, report_comparison
+from bertkit.runs.evaluation.scores import evaluate_target
 from bertkit.runs.target import open_target
 
 pytestmark = pytest.mark.e2e
@@ -229,7 +229,9 @@ def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: p
     (tmp_path / "apart" / "unevaluated" / "run.json").write_text(json.dumps(run), encoding="utf-8")
     with pytest.raises(UsageError, match="no split to evaluate on"):
         compare([str(tmp_path / "apart" / "unevaluated"), str(runs / "one")])
-    monkeypatch.setattr("bertkit.runs.reporting.compare.evaluate_target", lambda *_, **more: pytest.fail("a run was evaluated"))
+    monkeypatch.setattr(
+        "bertkit.runs.evaluation.compare.evaluate_target", lambda *_, **more: pytest.fail("a run was evaluated")
+    )
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(tmp_path)])
     assert error.value.where == str(tmp_path)

@@ -41,9 +41,9 @@ from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.language_model import BertForPreTraining
-from bertkit.runs.inference.held_out_corpora import evaluate_corpora
+from bertkit.runs.evaluation.held_out_corpora import evaluate_corpora
 from bertkit.runs.inference.language_model import open_to_fill
-from bertkit.runs.inference.window import predict_window
+from bertkit.runs.prediction.window import predict_window
 from bertkit.runs.pretraining import course, held_out, steps
 from bertkit.runs.pretraining import pretrain as pretraining
 from bertkit.runs.pretraining.sequences import micro_batches

@@ -549,7 +549,7 @@ def test_bad_input_is_one_line(runs: Path, pretrained: Path, tmp_path: Path, mon
         ran = report(*argv, code=code)
         (line,) = [line for line in ran.err.splitlines() if line.startswith("error: ")]
         assert words in line, line
-    monkeypatch.setattr("bertkit.runs.reporting.compare.evaluate_target", lambda *_, **__: pytest.fail("it predicts"))
+    monkeypatch.setattr("bertkit.runs.evaluation.compare.evaluate_target", lambda *_, **__: pytest.fail("it predicts"))
     ran = run_command(["compare", runs / "helpdesk", runs / "helpdesk_pages"])
     assert (ran.code, "error: the runs are of different tasks: " in ran.err) == (2, True), ran.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder"]

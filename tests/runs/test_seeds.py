@@ -22,8 +22,8 @@ from bertkit.errors import ModelError, UsageError
 from bertkit.files import relative
 from bertkit.files.output_folder import lock
 from bertkit.progress import format_interval
+from bertkit.runs.evaluation.compare import compare
 from bertkit.runs.finetuning.series import describe_runs
-from bertkit.runs.reporting.compare import compare
 from bertkit.runs.reporting.report import write_report
 from bertkit.runs.series import SEEDS, runs_to_use, summarize
 from bertkit.runs.target import open_target
@@ -127,8 +127,8 @@ def test_a_report_compares_all_seeds_as_compare_does(train, whole: Path, tmp_pat
         opened.append(Path(name))
         return open_target(name, *rest)
 
-    for module in ("compare", "task_report"):
-        monkeypatch.setattr(f"bertkit.runs.reporting.{module}.open_target", recorded)
+    for module in ("evaluation.compare", "reporting.task_report"):
+        monkeypatch.setattr(f"bertkit.runs.{module}.open_target", recorded)
     write_report([str(whole), str(other)], tmp_path / "both.html")
     assert sorted(opened) == sorted([*SEEDS.runs_in(other), *SEEDS.runs_in(whole)]), "each run predicts its rows once"
     page = assert_inert((tmp_path / "both.html").read_text(encoding="utf-8"))

@@ -29,11 +29,11 @@ from remote_files import put
 from bertkit.errors import UsageError
 from bertkit.files.output_folder import lock
 from bertkit.readers import Examples
-from bertkit.runs.inference import outputs, predict, prediction_folder
-from bertkit.runs.inference.arguments import destination_of
-from bertkit.runs.inference.destination import Destination
-from bertkit.runs.inference.outputs import OutputState
 from bertkit.runs.inference.task_predictor import TaskPredictor
+from bertkit.runs.prediction import outputs, predict, prediction_folder
+from bertkit.runs.prediction.arguments import destination_of
+from bertkit.runs.prediction.destination import Destination
+from bertkit.runs.prediction.outputs import OutputState
 
 pytestmark = pytest.mark.e2e
 FP32 = ("--precision", "fp32", "--device", "cpu")

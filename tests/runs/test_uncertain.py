@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from annotators import TOOLS
 
-from bertkit.runs.inference import outputs, uncertain
-from bertkit.runs.inference.uncertain import KEPT, least_certain, spread
+from bertkit.runs.prediction import outputs, uncertain
+from bertkit.runs.prediction.uncertain import KEPT, least_certain, spread
 from bertkit.tasks.family import guess_family
 
 FP32 = ("--precision", "fp32", "--device", "cpu")
@@ -163,7 +163,7 @@ def test_a_choice_that_was_killed_starts_over(models, run_bertkit, tmp_path: Pat
     write_rows(tmp_path / "new.jsonl")
     command = ("predict", models["classes"], "new.jsonl", "--uncertain", 5, "--output", "out.jsonl", *FP32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertkit.runs.inference.uncertain.spread", None)
+        patch.setattr("bertkit.runs.prediction.uncertain.spread", None)
         assert run_bertkit(*command).code == 1
     assert not (tmp_path / "out.jsonl").exists()
     assert run_bertkit(*command).code == 0

@@ -22,7 +22,7 @@ from bertkit.report import Finding, Report, Table
 from bertkit.runs.encoded import hash_of_rows
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
-from bertkit.runs.inference.writers import Csv
+from bertkit.runs.prediction.writers import Csv
 from bertkit.runs.run_file import read_run_file
 from bertkit.runs.series import FOLDS
 from bertkit.runs.target import open_target

@@ -1,1 +1,1 @@
-"""Trained models in use: predictions, scores, vectors, explanations, filled masks."""
+"""Trained models in use, from Python: predictions, vectors, explanations, filled masks."""

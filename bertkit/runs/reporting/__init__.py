@@ -1,1 +1,1 @@
-"""Reports on runs: slices of the rows, comparisons, and an HTML page."""
+"""Reports on runs: slices of the rows, and an HTML page."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from bertkit.errors import UsageError, UserError
 from bertkit.html.page import Entry, Section
 from bertkit.report import Finding, Table
-from bertkit.runs.inference.held_out_corpora import HeldOut, open_held_out
+from bertkit.runs.evaluation.held_out_corpora import HeldOut, open_held_out
 from bertkit.runs.reporting.reported_run import ReportedRun, draw_curves
 
 

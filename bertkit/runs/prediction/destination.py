@@ -11,7 +11,7 @@ from bertkit import progress
 from bertkit.errors import UsageError
 from bertkit.files import disk_errors
 from bertkit.files.output_folder import lock
-from bertkit.runs.inference.outputs import OutputFormat, OutputState, unfinished
+from bertkit.runs.prediction.outputs import OutputFormat, OutputState, unfinished
 
 STDIN = "-"
 

@@ -19,16 +19,16 @@ from bertkit.model.pretrained import hash_of_model
 from bertkit.readers import Examples, Remarks, windows
 from bertkit.readers.content import source_name
 from bertkit.readers.formats import SPLITS
-from bertkit.runs.inference.annotation import ANNOTATIONS, FORMATS
-from bertkit.runs.inference.arguments import destination_of, expand
-from bertkit.runs.inference.destination import STDIN, Destination
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
-from bertkit.runs.inference.outputs import TEXT, Output, OutputFile, OutputFormat, OutputState, unfinished
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.task_predictor import TaskPredictor
-from bertkit.runs.inference.uncertain import Chooser
-from bertkit.runs.inference.window import Window, predict_window
-from bertkit.runs.inference.writers import COMPRESSED, Writer
+from bertkit.runs.prediction.annotation import ANNOTATIONS, FORMATS
+from bertkit.runs.prediction.arguments import destination_of, expand
+from bertkit.runs.prediction.destination import STDIN, Destination
+from bertkit.runs.prediction.outputs import TEXT, Output, OutputFile, OutputFormat, OutputState, unfinished
+from bertkit.runs.prediction.uncertain import Chooser
+from bertkit.runs.prediction.window import Window, predict_window
+from bertkit.runs.prediction.writers import COMPRESSED, Writer
 from bertkit.runs.remarks import report_counts, report_remarks
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import open_target

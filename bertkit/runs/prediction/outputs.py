@@ -18,8 +18,8 @@ from bertkit.files import as_json, disk_errors, flush, write_json
 from bertkit.files.output_folder import lock
 from bertkit.readers import Examples
 from bertkit.readers.faults import Faults
-from bertkit.runs.inference.annotation import FORMATS
-from bertkit.runs.inference.writers import COMPRESSED, Writer
+from bertkit.runs.prediction.annotation import FORMATS
+from bertkit.runs.prediction.writers import COMPRESSED, Writer
 from bertkit.runs.run_file import flat
 from bertkit.tasks.presentation import Count, summed
 

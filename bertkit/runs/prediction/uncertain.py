@@ -16,7 +16,7 @@ from bertkit import progress
 from bertkit.errors import plural
 from bertkit.readers import is_blank
 from bertkit.runs.inference.predictor import Predictor
-from bertkit.runs.inference.window import Window
+from bertkit.runs.prediction.window import Window
 from bertkit.tasks.output import OutputLayout
 
 KEPT = 10  # times the requested number of rows

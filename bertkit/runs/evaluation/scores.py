@@ -23,7 +23,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples
 from bertkit.report import Finding, Piece, Report, Table, show
 from bertkit.runs.encoded import Split, encode_split, hash_of_rows
-from bertkit.runs.inference.held_out_corpora import evaluate_corpora
+from bertkit.runs.evaluation.held_out_corpora import evaluate_corpora
 from bertkit.runs.inference.language_model import is_language_model, refuse_task_options
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.output_paths import refuse_unfit_folder

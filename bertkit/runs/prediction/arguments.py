@@ -11,11 +11,11 @@ from pathlib import Path
 from bertkit.errors import DataError, UsageError
 from bertkit.readers.content import nearest_files, plain_name, source_name
 from bertkit.readers.remote import is_url, look_up, path_of
-from bertkit.runs.inference.destination import STDIN, Destination
-from bertkit.runs.inference.outputs import TEXT, OutputFormat, is_text, suffix_of, unfinished
-from bertkit.runs.inference.prediction_folder import PredictionFolder
-from bertkit.runs.inference.writers import COMPRESSED
 from bertkit.runs.output_paths import refuse_unfit_folder, refuse_unusable_file
+from bertkit.runs.prediction.destination import STDIN, Destination
+from bertkit.runs.prediction.outputs import TEXT, OutputFormat, is_text, suffix_of, unfinished
+from bertkit.runs.prediction.prediction_folder import PredictionFolder
+from bertkit.runs.prediction.writers import COMPRESSED
 
 
 def destination_of(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from bertkit.errors import UsageError
 from bertkit.files import jsonl_text
 from bertkit.readers.utf16 import to_utf16
-from bertkit.runs.inference.writers import WRITERS, Rows, Writer
+from bertkit.runs.prediction.writers import WRITERS, Rows, Writer
 
 _KINDS = ("entities", "labels", "label")  # columns of tags in chunks, of several labels, of classes
 _WORDS = ("tokens", "offsets")  # of a tagger's rows

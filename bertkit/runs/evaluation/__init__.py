@@ -1,0 +1,1 @@
+"""Scores of trained models: `bertkit eval`, and the paired comparison of runs."""
