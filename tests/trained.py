@@ -19,6 +19,7 @@ from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.prediction.window import Window, predict_window
+from bertkit.runs.request import Request
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import Opened
 from bertkit.tasks.catalog import load_recipe
@@ -44,7 +45,7 @@ def train(
     recipe = load_recipe(family).overridden(data | how | options)
     series = FOLDS if folds else SEEDS
     run = partial(finetune_series, series, count=count) if (count := seeds or folds) else finetune
-    run(recipe, name=family, model=str(model), output_dir=output_dir, overwrite=overwrite, baselines=baselines)
+    run(Request(recipe, family, str(model)), output_dir, overwrite=overwrite, baselines=baselines)
     return output_dir
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -27,7 +27,9 @@ from bertkit.cli.options import (
 from bertkit.config import PRESETS
 from bertkit.errors import UsageError
 from bertkit.tasks import FAMILIES
-from bertkit.tasks.recipe import Recipe
+
+if TYPE_CHECKING:
+    from bertkit.runs.request import Request
 
 
 @with_options(recipe_options("finetune"))
@@ -86,7 +88,8 @@ def finetune(
     """
     from bertkit.runs.glue import benchmark as glue
 
-    asked = ask(recipe, model, config, preset, overrides, command=finetune, fresh_head=fresh_head)
+    replaced = fresh_head or (None if ignore_mismatched_sizes else False)
+    asked = ask(recipe, model, config, preset, overrides, command=finetune, fresh_head=replaced)
     recipe = asked.recipe
     if not dry_run:
         require_output_dir(output_dir, "runs/mine")
@@ -103,19 +106,27 @@ def finetune(
                 raise UsageError(what, hint="leave out one of the two")
         if flag := next((flag for flag, is_given in single.items() if is_given), None):
             raise UsageError(f"{several} trains several runs, but {flag} is for a single run", hint="leave out one of the two")
-    arguments: dict[str, Any] = {
-        "model": asked.model,
-        "output_dir": output_dir or Path(),
-        "overwrite": overwrite,
-        "fresh_head": asked.fresh_head or (None if ignore_mismatched_sizes else False),
-        "baselines": not no_baselines,
-    }
-    if recipe == glue.NAME:
-        chosen_tasks = [task.strip() for task in tasks.split(",")] if tasks else []
-        glue.finetune_glue(chosen_tasks, asked.options, _run(seeds, folds), several=seeds is not None, **arguments)
+    if dry_run:
+        from bertkit.runs.finetuning.finetune import try_finetuning
+
+        try_finetuning(asked.load(), baselines=not no_baselines)
         return
-    single_run = {} if series else {"resume": resume, "dry_run": dry_run}
-    _run(seeds, folds)(asked.load(), name=asked.name, **arguments, **single_run)
+    assert output_dir is not None
+    run = _run(seeds, folds, resume)
+    if recipe != glue.NAME:
+        run(asked.load(), output_dir, overwrite=overwrite, baselines=not no_baselines)
+        return
+    glue.finetune_glue(
+        [task.strip() for task in tasks.split(",")] if tasks else [],
+        asked.options,
+        run,
+        output_dir,
+        several=seeds is not None,
+        model=asked.model,
+        fresh_head=asked.fresh_head,
+        overwrite=overwrite,
+        baselines=not no_baselines,
+    )
 
 
 class Asked(NamedTuple):
@@ -123,7 +134,7 @@ class Asked(NamedTuple):
 
     recipe: str
     model: str
-    fresh_head: bool
+    fresh_head: bool | None
     config: Path | None
     sources: tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
 
@@ -138,8 +149,9 @@ class Asked(NamedTuple):
         """The name of the recipe in run.json."""
         return str(Path(self.recipe).resolve()) if self.recipe.endswith(".py") else self.recipe
 
-    def load(self) -> Recipe:
-        """The recipe with the options applied. Raises UsageError for unknown ones."""
+    def load(self) -> Request:
+        """The recipe with the options applied, and the model. Raises UsageError for unknown options."""
+        from bertkit.runs.request import Request
         from bertkit.tasks.catalog import load_recipe
 
         preset, saved, overrides = self.sources
@@ -148,7 +160,7 @@ class Asked(NamedTuple):
             chosen = chosen.overridden(saved)
         except UsageError as error:
             raise UsageError(error.what, where=error.where or str(self.config), hint=error.hint) from None
-        return chosen.overridden(overrides)
+        return Request(chosen.overridden(overrides), self.name, self.model, self.fresh_head)
 
 
 def ask(
@@ -159,7 +171,7 @@ def ask(
     overrides: Mapping[str, Any],
     *,
     command: Callable,
-    fresh_head: bool,
+    fresh_head: bool | None,
 ) -> Asked:
     """What a training command should train. command: its function. Raises UsageError for missing or contradictory options."""
     from bertkit.tasks.catalog import load_builtin
@@ -171,7 +183,7 @@ def ask(
             raise UsageError("this is a pre-training run, not a fine-tuning run", where=str(config), hint=hint)
         base = saved.run["model"]
         if model in (None, base["name"]):  # another model keeps its own head
-            fresh_head = fresh_head or base.get("fresh_head", False)
+            fresh_head = base.get("fresh_head") or fresh_head
         model = model or base["name"]
         if recipe is None and load_builtin(recipe := saved.run["recipe"]["name"]) is None:
             what = f"the run's recipe {recipe} is Python code; bertkit does not run code just because a file names it"
@@ -204,13 +216,13 @@ def _family_of(options: Mapping[str, Any], command: str) -> str | None:
     return guess.family
 
 
-def _run(seeds: int | None, folds: int | None) -> Callable[..., dict[str, Any]]:
-    """The function that trains a recipe: once, or with several seeds or folds."""
+def _run(seeds: int | None, folds: int | None, resume: str) -> Callable[..., dict[str, Any]]:
+    """The function that trains a recipe: once, or with several seeds or folds, which always resume."""
     count = seeds or folds
     if count is None:
         from bertkit.runs.finetuning.finetune import finetune
 
-        return finetune
+        return partial(finetune, resume=resume)
     from bertkit.runs.finetuning.series import finetune_series
     from bertkit.runs.series import FOLDS, SEEDS
 

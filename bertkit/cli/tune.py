@@ -121,31 +121,28 @@ def tune(
         what = f"{ignored} has no effect with --find-learning-rate"
         raise UsageError(what, hint=f"leave out {ignored}; pass the range it suggests to --search in a separate command")
     asked = ask(recipe, model, config, preset, overrides, command=tune, fresh_head=fresh_head)
-    chosen = asked.load()
+    request = asked.load()
     if find_learning_rate:
         from bertkit.runs.tuning.rate_range import find_learning_rate as find
 
-        find(chosen, name=asked.name, model=asked.model, fresh_head=asked.fresh_head)
+        find(request)
         return
     folder = require_output_dir(output_dir, "runs/tuned")
-    space = read_space(search or [], chosen, overrides if search else asked.options)
+    space = read_space(search or [], request.recipe, overrides if search else asked.options)
     seconds = math.inf if budget is None else _seconds(budget)
     from bertkit.runs.tuning.study import tune as run
 
     run(
-        chosen,
+        request,
         space,
-        name=asked.name,
-        model=asked.model,
-        output_dir=folder,
+        folder,
         count=trials,
         seeds=seeds or _SEEDS,
-        held_out=held_out or ("test" if chosen.test else "10%"),
+        held_out=held_out or ("test" if request.recipe.test else "10%"),
         seconds=seconds,
         prunes=prune,
         keep_trials=keep_trials,
         overwrite=overwrite,
-        fresh_head=asked.fresh_head,
     )
 
 

@@ -104,6 +104,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
     from bertkit.runs.finetuning import training as finetuning
     from bertkit.runs.pretraining import pretrain
     from bertkit.runs.pretraining import training as pretraining
+    from bertkit.runs.request import Request
     from bertkit.tasks.catalog import load_recipe
     from bertkit.training import loop
 
@@ -166,7 +167,7 @@ def time_bertkit(options: argparse.Namespace) -> Timed:
         typed["doc_stride"] = options.doc_stride
     recipe = load_recipe(options.family).overridden(typed)
     with tempfile.TemporaryDirectory() as folder:
-        finetune.finetune(recipe, name=options.family, model=options.model, output_dir=Path(folder) / "run")
+        finetune.finetune(Request(recipe, options.family, options.model), Path(folder) / "run")
     return measured(read_config(Path(options.model)))
 
 

@@ -61,6 +61,7 @@ def timed_run(options: argparse.Namespace) -> dict[str, Any]:
     """One run in this process."""
     from bertkit.model.flops import flop_counter
     from bertkit.runs.finetuning import finetune, training
+    from bertkit.runs.request import Request
     from bertkit.tasks.catalog import load_recipe
     from bertkit.training import loop
     from scripts.bench.timed_training import peak_rss_mib
@@ -94,7 +95,7 @@ def timed_run(options: argparse.Namespace) -> dict[str, Any]:
     typed |= {"batch_size": options.batch_size, "max_length": options.max_length, "learning_rate": 5e-5, "seed": 1}
     recipe = load_recipe("text-classification").overridden(typed)
     with tempfile.TemporaryDirectory() as folder:
-        values = finetune.finetune(recipe, name="text-classification", model=options.model, output_dir=Path(folder) / "run")
+        values = finetune.finetune(Request(recipe, "text-classification", options.model), Path(folder) / "run")
     whole, linear = flop_counter(modules[0]), flop_counter(modules[0], attention=False)
     timed = list(zip(steps, pairwise(ends), strict=True))[WARMUP:]
     tokens = [sum(len(batch.input_ids) for batch in batches) for batches, _ in timed]

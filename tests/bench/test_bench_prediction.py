@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from bertkit.runs.finetuning.finetune import finetune
+from bertkit.runs.request import Request
 from bertkit.tasks.catalog import load_recipe
 from scripts import turns
 from scripts.bench import prediction, prediction_models, prediction_sides, timed_prediction
@@ -52,7 +53,7 @@ def make_folder(make_model_dir: Callable[..., Path], tmp_path_factory: pytest.Te
             data = {name: str(folder / prediction_models.TRAIN) for name in ("train", "validation")}
             how = {"learning_rate": 5e-3, "num_epochs": 12, "batch_size": 16, "max_length": 32, "precision": "fp32"}
             recipe = load_recipe(family).overridden({**data, **how, "device": "cpu", "seed": 1})
-            finetune(recipe, name=family, model=str(make_model_dir()), output_dir=folder / prediction_models.RUN)
+            finetune(Request(recipe, family, str(make_model_dir())), folder / prediction_models.RUN)
             graphs = (prediction_models.ONNX, prediction_models.ONNX_INT8)
             assert prediction_models.make(_task_of(family), folder, None, graphs) == list(graphs)
         return made[family]

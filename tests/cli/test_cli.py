@@ -23,7 +23,8 @@ from bertkit.cli.finetune import finetune
 from bertkit.cli.options import read_options, recipe_names
 from bertkit.config import options_for
 from bertkit.errors import UsageError
-from bertkit.runs.finetuning.finetune import finetune as finetune_run
+from bertkit.runs.finetuning.finetune import try_finetuning
+from bertkit.runs.request import Request
 from bertkit.tasks import FAMILIES, QuestionAnswering, TextClassification
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.saved import options_of_run
@@ -279,19 +280,20 @@ def test_a_repeated_run_computes_in_the_same_precision(dtype: str, precision: st
 def test_a_run_gives_model_recipe_and_options(
     run_bertkit, run_dir: Path, tmp_path: Path, monkeypatch, typed: str, model: str, fresh_head: bool | None
 ) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr("bertkit.runs.finetuning.finetune.finetune", lambda recipe, **named: given.update(named, recipe=recipe))
+    given: list[Any] = []
+    monkeypatch.setattr("bertkit.runs.finetuning.finetune.finetune", lambda *values, **named: given.extend([*values, named]))
     run = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
     run["model"] |= {"name": "base", "fresh_head": True}
     (tmp_path / "run.json").write_text(json.dumps(run), encoding="utf-8")
     argv = ("--config", "run.json", "-o", "again", "--seed", 7, "--resume", "never", "--overwrite", *typed.split())
     assert run_bertkit("finetune", *argv).code == 0
-    recipe = given.pop("recipe")
+    request, folder, named = given
+    recipe = request.recipe
     assert (recipe.family, recipe.train, recipe.training.max_steps, recipe.training.seed) == (
         *("text-classification", run["recipe"]["train"], 1, 7),
     )
-    expected = {"name": "text-classification", "model": model, "fresh_head": fresh_head, "output_dir": Path("again")}
-    assert given == {**expected, "resume": "never", "overwrite": True, "dry_run": False, "baselines": True}
+    assert (request.name, request.model, request.fresh_head) == ("text-classification", model, fresh_head)
+    assert (folder, named) == (Path("again"), {"resume": "never", "overwrite": True, "baselines": True})
 
 
 def test_a_dry_run_measures_and_writes_nothing(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -300,8 +302,7 @@ def test_a_dry_run_measures_and_writes_nothing(tiny_model_dir: Path, tmp_path: P
     (tmp_path / "good.csv").write_text(GOOD + GOOD.partition("\n")[2] * 9, encoding="utf-8")  # 40 rows
     data = dict.fromkeys(("train", "validation"), str(tmp_path / "good.csv"))
     recipe = load_recipe("text-classification").overridden({**data, "batch_size": 8, "num_epochs": 5, "max_length": 16})
-    given = {"name": "text-classification", "model": str(tiny_model_dir), "output_dir": tmp_path / "run"}
-    measured = finetune_run(recipe, **given, dry_run=True)
+    measured = try_finetuning(Request(recipe, "text-classification", str(tiny_model_dir)))
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tiny_model_dir)
     assert measured["parameters"] == sum(p.numel() for p in theirs.parameters())
     assert (measured["steps"], 50 < measured["peak memory, MiB"] < 20_000, measured["tokens per second"] > 0) == (

@@ -20,6 +20,7 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.precision import FASTER, Precision, matrix_rate, measure_rates, multiply_in, resolve_precision
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.inference.task_predictor import TaskPredictor
+from bertkit.runs.request import Request
 from bertkit.runs.target import open_target
 from bertkit.tasks import TextClassification
 
@@ -275,14 +276,14 @@ def test_a_run_records_what_it_chose_and_resumes_in_it(rates, make_model_dir, tm
     rates(100.0, 200.0 if name == "bf16" else 50.0)
 
     recipe = TextClassification().overridden(options | {"max_steps": 4})
-    finetune(recipe, name="text-classification", model=model, output_dir=tmp_path / "run")
+    finetune(Request(recipe, "text-classification", model), tmp_path / "run")
     path = tmp_path / "run" / "run.json"
     run = json.loads(path.read_text(encoding="utf-8"))
     assert (run["training"]["precision"], run["dtype"]) == ("auto", Precision(name).recorded)
     assert set(run["rates"]) == {"fp32", "bf16"}
     path.write_text(json.dumps(run | {"status": "running"}), encoding="utf-8")  # as if it had been killed
     measured = rates(100.0, 50.0 if name == "bf16" else 200.0)  # another machine
-    finetune(recipe, name="text-classification", model=model, output_dir=tmp_path / "run")
+    finetune(Request(recipe, "text-classification", model), tmp_path / "run")
     again = json.loads(path.read_text(encoding="utf-8"))
     assert (again["status"], again["dtype"], again["rates"], measured) == ("finished", run["dtype"], run["rates"], [])
     target = open_target(str(tmp_path / "run"), None, {}, to_predict=True)

@@ -22,6 +22,7 @@ from bertkit.runs.glue import submission
 from bertkit.runs.glue.benchmark import finetune_glue
 from bertkit.runs.glue.submission import write_submission
 from bertkit.runs.inference.task_predictor import TaskPredictor
+from bertkit.runs.request import Request
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import open_target
 from bertkit.tasks.catalog import load_recipe
@@ -116,7 +117,7 @@ def model(make_model_dir) -> str:
 def trained(tmp_path_factory: pytest.TempPathFactory, options, model: str) -> tuple[Path, dict[str, float | None]]:
     """A folder of runs of all nine tasks, and the columns of the table. Copy it before changing it."""
     runs = tmp_path_factory.mktemp("runs") / "glue"
-    return runs, finetune_glue((), options, finetune, model=model, output_dir=runs)
+    return runs, finetune_glue((), options, finetune, runs, model=model)
 
 
 class Run:
@@ -126,8 +127,8 @@ class Run:
         self.tasks: list[str] = []
         self.result = result or {"best": {"scores": {}}}
 
-    def __call__(self, recipe: Any, *, name: str, **arguments: Any) -> dict[str, Any]:
-        self.tasks.append(name)
+    def __call__(self, request: Request, output_dir: Path, **arguments: Any) -> dict[str, Any]:
+        self.tasks.append(request.name)
         self.arguments = arguments
         return self.result
 
@@ -159,15 +160,15 @@ def test_finished_tasks_are_kept(trained, options, model: str, tmp_path: Path) -
     runs, before = trained
     shutil.copytree(runs, tmp_path / "runs", ignore=lambda folder, names: {"mrpc"} & set(names))
     run = Run(read_json(runs / "mrpc" / "run.json"))
-    assert finetune_glue((), options, run, model=model, output_dir=tmp_path / "runs") == before
+    assert finetune_glue((), options, run, tmp_path / "runs", model=model) == before
     assert run.tasks == ["mrpc"]
-    finetune_glue(["rte"], options, run, model=model, output_dir=tmp_path / "runs", overwrite=True)
+    finetune_glue(["rte"], options, run, tmp_path / "runs", model=model, overwrite=True)
     assert (run.tasks[1:], run.arguments["overwrite"]) == (["rte"], True)
 
 
 def test_scores_of_seeds_are_means_and_a_missing_one_is_empty(options, model: str, tmp_path: Path) -> None:
     run = Run({"seeds": [1, 2], "scores": {"validation/f1": {"mean": 0.5}}})
-    found = finetune_glue(["mrpc", "stsb"], options, run, several=True, model=model, output_dir=tmp_path)
+    found = finetune_glue(["mrpc", "stsb"], options, run, tmp_path, several=True, model=model)
     assert found == {"MRPC": 0.5, "STS-B": None, "average": None}
 
 
@@ -192,7 +193,7 @@ def test_a_finished_task_with_other_settings_is_refused(
         changed = {"data": str(tmp_path / "elsewhere")}
     given = {"model": model, **{name: value for name, value in changed.items() if name in ("model", "fresh_head")}}
     with pytest.raises(UsageError) as error:
-        finetune_glue(["rte"], options | changed if not given.keys() & changed else options, Run(), **given, output_dir=runs)
+        finetune_glue(["rte"], options | changed if not given.keys() & changed else options, Run(), runs, **given)
     assert (error.value.where, value in error.value.what) == (str(runs / "rte"), True)
 
 
@@ -226,7 +227,7 @@ def test_mistakes_are_found_before_anything_is_trained(
         changes = {"data": str(tmp_path / "part")}
     run = Run()
     with pytest.raises(error_class) as error:
-        finetune_glue(tasks.split(","), options | changes, run, model=model, output_dir=tmp_path / "runs")
+        finetune_glue(tasks.split(","), options | changes, run, tmp_path / "runs", model=model)
     assert [value for value in values if value not in f"{error.value.what} {error.value.hint}"] == []
     assert run.tasks == []
 
@@ -236,9 +237,9 @@ def test_the_command_names_tasks_and_options(run_bertkit, monkeypatch: pytest.Mo
     monkeypatch.setattr("bertkit.runs.glue.benchmark.finetune_glue", lambda *values, **named: given.extend([*values, named]))
     how = ("-m", "model", "-o", "runs", "--preset", "stable", "--learning-rate", "1e-3")
     assert run_bertkit("finetune", "glue", "--tasks", "rte, wnli", "--seeds", 2, *how).code == 0
-    tasks, options, run, named = given
+    tasks, options, run, folder, named = given
     assert (tasks, options["learning_rate"], options["num_epochs"]) == (["rte", "wnli"], 1e-3, PRESETS["stable"]["num_epochs"])
-    assert (run.args, run.keywords, named["several"], named["model"], named["output_dir"]) == (
+    assert (run.args, run.keywords, named["several"], named["model"], folder) == (
         (SEEDS,),
         {"count": 2},
         True,

@@ -112,11 +112,11 @@ def test_a_killed_search_goes_on_and_a_repeated_one_trains_nothing(check, tmp_pa
     rows = trained.write_rows(tmp_path / "rows.csv", 6)
     began, finetune = [], series.finetune
 
-    def stopping(*values: Any, **more: Any) -> Any:
-        began.append(more["output_dir"].name)
+    def stopping(request: Any, folder: Path, **more: Any) -> Any:
+        began.append(folder.name)
         if began.count("fold-2") == 1:
             raise KeyboardInterrupt
-        return finetune(*values, **more)
+        return finetune(request, folder, **more)
 
     monkeypatch.setattr(series, "finetune", stopping)
     check(rows, code=130)

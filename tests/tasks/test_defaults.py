@@ -17,6 +17,7 @@ from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.finetuning.series import finetune_series
+from bertkit.runs.request import Request
 from bertkit.runs.series import SEEDS
 from bertkit.tasks import MultipleChoice, QuestionAnswering, Recipe, TextClassification, TokenClassification
 from bertkit.tasks.defaults import choose_settings
@@ -152,7 +153,7 @@ def test_run_json_and_folders_of_seeds_record_the_choice(
     path.write_text("text,label\n" + "good movie,praise\nbad movie,blame\n" * 10, encoding="utf-8")
     options = {"train": str(path), "validation": str(path), "num_epochs": 1, "max_length": 16, "precision": "fp32"}
     recipe = TextClassification().overridden(options)
-    finetune(recipe, name="text-classification", model=str(model), output_dir=tmp_path / "run")
+    finetune(Request(recipe, "text-classification", str(model)), tmp_path / "run")
     run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     expected = {"learning_rate": 3e-4, "batch_size": 16}
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
@@ -170,9 +171,7 @@ def seeds(make_model_dir, tmp_path: Path) -> Callable[[int], dict[str, Any]]:
     recipe = TextClassification().overridden({"train": str(rows), "validation": str(rows), "num_epochs": 1, "max_length": 16})
 
     def train(count: int) -> dict[str, Any]:
-        return finetune_series(
-            SEEDS, recipe, count=count, name="text-classification", model=model, output_dir=tmp_path / "seeds"
-        )
+        return finetune_series(SEEDS, Request(recipe, "text-classification", model), tmp_path / "seeds", count=count)
 
     train(1)
     return train

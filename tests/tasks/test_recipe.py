@@ -482,7 +482,7 @@ def test_run_json_repeats_a_run(run_of, run_bertkit, tmp_path: Path) -> None:
 def test_recipe_preset_config_and_command_line_win_in_this_order(run_bertkit, tmp_path, monkeypatch, options, values) -> None:
     (tmp_path / "own.yaml").write_text("num_epochs: 2\nwarmup_ratio: 0.3\n", encoding="utf-8")
     recipes: list[Recipe] = []
-    monkeypatch.setattr("bertkit.runs.finetuning.finetune.finetune", lambda recipe, **_: recipes.append(recipe))
+    monkeypatch.setattr("bertkit.runs.finetuning.finetune.finetune", lambda request, *_, **__: recipes.append(request.recipe))
     ran = run_bertkit("finetune", "cola", "-m", "x", "-o", "run", *options)
     assert ran.code == 0, ran.err
     names = ("num_epochs", "warmup_ratio", "adam_bias_correction", "reinit_layers", "layerwise_lr_decay")

@@ -19,8 +19,9 @@ from bertkit.runs.checks.labelled import Checked, check_data
 from bertkit.runs.checks.target import open_data
 from bertkit.runs.checks.training import TrainingChecks
 from bertkit.runs.finetuning.baselines import Baselines, baselines_of_data
-from bertkit.runs.finetuning.finetune import finetune
+from bertkit.runs.finetuning.finetune import Given, try_finetuning
 from bertkit.runs.pretraining.sequences import sampler_of
+from bertkit.runs.request import Request
 from bertkit.runs.run_file import require_run
 from bertkit.runs.target import open_model_or_run
 from bertkit.tasks import Task
@@ -75,10 +76,11 @@ def check_labelled(
         is_data = is_url(target) or (Path(target).exists() and not target.endswith(".py"))
         name = recipe or (opened.family if is_data else target)
         name = str(Path(name).resolve()) if name.endswith(".py") else name
-        found |= training.run(opened, checked.splits[opened.train_split], name=name, model=model, count=count)
+        request = Request(opened, name, model, fresh_head=True)
+        found |= training.run(request, checked.splits[opened.train_split], count=count)
     elif model is not None:
-        options: dict[str, Any] = {"fresh_head": True, "dry_run": True, "checked": True, "num_examples": count}
-        measured = finetune(opened, name=target, model=model, output_dir=Path(), baselines=True, **options)
+        request = Request(opened, target, model, fresh_head=True)
+        measured = try_finetuning(request, num_examples=count, baselines=True, given=Given(remarks_shown=True))
         if "baselines" in measured:
             found["baselines"] = measured.pop("baselines")
         found["measured"] = measured

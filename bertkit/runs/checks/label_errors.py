@@ -23,6 +23,7 @@ from bertkit.runs.encoded import hash_of_rows
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.prediction.writers import Csv
+from bertkit.runs.request import Request
 from bertkit.runs.run_file import read_run_file
 from bertkit.runs.series import FOLDS
 from bertkit.runs.target import open_target
@@ -84,22 +85,21 @@ def _base_model_hint(run: Mapping[str, Any]) -> str:
     return f"start from its own base model: --model {run['model']['name']}"
 
 
-def find_label_errors(recipe: Recipe, *, folds: int, name: str, model: str, output_dir: Path) -> dict[str, Any]:
+def find_label_errors(request: Request, output_dir: Path, *, folds: int) -> dict[str, Any]:
     """Train the folds that are not trained yet, and rank all training rows by how likely their labels are wrong.
 
-    recipe: resolved; name: what finetune calls it. Returns the content of label_errors.json: numbers of rows and labels,
+    request: its recipe is resolved. Returns the content of label_errors.json: numbers of rows and labels,
     `pairs` of given and suggested labels with their counts, and the `worst` rows. All rows are in label_errors.csv. Raises what
     fine-tuning raises. Call `refuse_classless` and `refuse_trained` first.
     """
+    recipe = request.recipe
     accelerator = start_accelerator(recipe.training.device)
-    finetune_series(
-        FOLDS, recipe, name=name, model=model, count=folds, output_dir=output_dir / RUNS, fresh_head=True, is_part=True
-    )
+    finetune_series(FOLDS, request, output_dir / RUNS, count=folds, is_part=True)
     read: dict[str, Examples] = {}  # so that all folds read the file only once
     own = [FOLDS.run(recipe, number, folds).resolved() for number in range(1, folds + 1)]
     trained = zip(own, FOLDS.runs_in(output_dir / RUNS), strict=True)
     rows, values = _ranked([_judge(*fold, read, accelerator) for fold in trained])
-    found = {"rows": len(rows), "folds": folds, "model": model, **values, "worst": rows[:WORST]}
+    found = {"rows": len(rows), "folds": folds, "model": request.model, **values, "worst": rows[:WORST]}
     if accelerator.is_main_process:
         table = Csv(list(rows[0]), safe=True)
         content = table.begin() + table.write(rows)

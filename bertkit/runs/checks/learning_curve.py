@@ -18,6 +18,7 @@ from bertkit.model.devices import start_accelerator
 from bertkit.report import Finding, Report, Table
 from bertkit.runs.evaluation.scores import evaluate_target
 from bertkit.runs.finetuning.series import finetune_series
+from bertkit.runs.request import Request
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import open_target
 from bertkit.tasks.recipe import Recipe
@@ -44,14 +45,13 @@ def refuse_unevaluated(recipe: Recipe) -> None:
         raise UsageError("a learning curve needs rows to evaluate on", hint="give --validation FILE, or a share such as 10%")
 
 
-def measure_learning_curve(
-    recipe: Recipe, shares: Sequence[float], *, seeds: int, name: str, model: str, output_dir: Path
-) -> dict[str, Any]:
+def measure_learning_curve(request: Request, output_dir: Path, shares: Sequence[float], *, seeds: int) -> dict[str, Any]:
     """Train on each share of the rows with each seed, unless that is done, and fit the curve of the first score.
 
-    A share has the same rows for all seeds, and larger shares contain them. recipe: resolved; name: what finetune calls it.
+    A share has the same rows for all seeds, and larger shares contain them. request: its recipe is resolved.
     Returns the content of learning_curve.json: see `describe_curve`. Raises what fine-tuning raises.
     """
+    recipe, name = request.recipe, request.name
     split = recipe.eval_splits[0]
     count = len(usable_rows(recipe, read_splits(recipe, [recipe.train_split]).rows[recipe.train_split]))
     sizes = [max(1, round(count * share / 100)) for share in shares]
@@ -59,8 +59,8 @@ def measure_learning_curve(
     for share, size in zip(shares, sizes, strict=True):
         progress.note(f"{share:g}% of the training rows: {size}")
         folder = output_dir / RUNS / f"{share:g}"
-        some = replace(recipe, max_train_samples=size)
-        finetune_series(SEEDS, some, name=name, model=model, count=seeds, output_dir=folder, fresh_head=True, is_part=True)
+        some = request.with_recipe(replace(recipe, max_train_samples=size))
+        finetune_series(SEEDS, some, folder, count=seeds, is_part=True)
         scorers.append([])
         for run in SEEDS.runs_in(folder):
             target = open_target(str(run), name if name.endswith(".py") else None, {})
@@ -68,7 +68,7 @@ def measure_learning_curve(
             scorers[-1].append(evaluated.of(split).scorer())
     rows = len(evaluated.splits[split].examples)
     metric = next(iter(scorers[0][0](np.arange(rows))))
-    found = {"metric": metric, "split": split, "rows": rows, "seeds": seeds, "model": model}
+    found = {"metric": metric, "split": split, "rows": rows, "seeds": seeds, "model": request.model}
     draws = progress.with_bar(resampled(rows), "resample", RESAMPLES)
     found |= describe_curve(sizes, scorers, rows, draws, greater_is_better=recipe.greater_is_better)
     if start_accelerator(recipe.training.device).is_main_process:

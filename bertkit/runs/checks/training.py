@@ -14,8 +14,8 @@ from bertkit.readers import Examples
 from bertkit.report import show
 from bertkit.runs.checks import label_errors, learning_curve
 from bertkit.runs.directory import replaced
+from bertkit.runs.request import Request
 from bertkit.tasks.recipe import Recipe
-from bertkit.tasks.splits import input_paths
 
 _FILES = (label_errors.RUNS, label_errors.RANKED, label_errors.FOUND, learning_curve.RUNS, learning_curve.FOUND)
 OUTPUT = Kind("check of labels", None, re.compile("|".join(map(re.escape, _FILES))))
@@ -59,28 +59,25 @@ class TrainingChecks:
     def _shares(self) -> list[float]:
         return [] if self.learning_curve is None else learning_curve.parse_shares(self.learning_curve)
 
-    def run(self, recipe: Recipe, rows: Examples, *, name: str, model: str, count: int) -> dict[str, Any]:
+    def run(self, request: Request, rows: Examples, *, count: int) -> dict[str, Any]:
         """Train what is not trained yet, and show what is found, as returned. count: of rows to show.
 
-        recipe: resolved; name: what finetune calls it. rows: to train on, standardized. Raises UsageError, MachineError.
+        request: its recipe is resolved. rows: to train on, standardized. Raises UsageError, MachineError.
         """
         assert self.output_dir is not None
-        if self.label_errors and (trained := label_errors.fine_tuned_run(model)) is not None:
-            label_errors.refuse_trained(model, trained, recipe, rows)
-            label_errors.warn_of_fine_tuned(model, trained)
-        accelerator = start_accelerator(recipe.training.device)
-        reads: list[str | Path] = [model, *input_paths(recipe, name)]
-        folder = OutputFolder.prepare(self.output_dir, OUTPUT, resume=True, overwrite=self.overwrite, reads=reads)
+        if self.label_errors and (trained := label_errors.fine_tuned_run(request.model)) is not None:
+            label_errors.refuse_trained(request.model, trained, request.recipe, rows)
+            label_errors.warn_of_fine_tuned(request.model, trained)
+        accelerator = start_accelerator(request.recipe.training.device)
+        folder = OutputFolder.prepare(self.output_dir, OUTPUT, resume=True, overwrite=self.overwrite, reads=request.reads)
         found = {}
         with replaced(folder, accelerator):
             if self.label_errors:
-                found["label_errors"] = label_errors.find_label_errors(
-                    recipe, folds=self.folds or 5, name=name, model=model, output_dir=self.output_dir
-                )
+                found["label_errors"] = label_errors.find_label_errors(request, self.output_dir, folds=self.folds or 5)
                 show(label_errors.report_label_errors(found["label_errors"], self.output_dir, count))
             if shares := self._shares():
                 found["learning_curve"] = learning_curve.measure_learning_curve(
-                    recipe, shares, seeds=self.seeds or 3, name=name, model=model, output_dir=self.output_dir
+                    request, self.output_dir, shares, seeds=self.seeds or 3
                 )
                 show(learning_curve.report_learning_curve(found["learning_curve"]))
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -22,6 +22,7 @@ from bertkit.runs.directory import SAME, RunFolder
 from bertkit.runs.encoded import Split, encode_split
 from bertkit.runs.finetuning.training import baselines_of, prepare_training, train_into, try_out
 from bertkit.runs.remarks import report_remarks
+from bertkit.runs.request import Request
 from bertkit.runs.run_file import describe_run
 from bertkit.runs.target import open_model_or_run
 from bertkit.tasks.defaults import choose_settings
@@ -29,90 +30,87 @@ from bertkit.tasks.leaks import leaks
 from bertkit.tasks.preview import preview
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
-from bertkit.tasks.splits import Splits, input_paths, read_splits
+from bertkit.tasks.splits import Splits, read_splits
 from bertkit.tasks.task import Task
 from bertkit.training.loop import refuse_unsupported
 from bertkit.training.tracking import refuse_unusable_trackers
 
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
 _ROWS_ASTRAY, _SHARE_ASTRAY = 2, 0.25  # how far the number of held-out rows may be from the requested one without a warning
 
 
+class Given(NamedTuple):
+    """What the caller has already read, chosen or shown. chosen: the settings that were not set."""
+
+    data: Splits | None = None
+    chosen: Mapping[str, Any] | None = None
+    remarks_shown: bool = False
+
+
+NOTHING = Given()
+
+
+class _Fitted(NamedTuple):
+    """A task with all its settings, and its rows. recipe: resolved, with the settings that were given. chosen: the others.
+    described: the splits, for run.json.
+    """
+
+    recipe: Recipe
+    task: Task
+    chosen: Mapping[str, Any]
+    pretrained: Pretrained
+    splits: dict[str, Split]
+    described: dict[str, dict[str, Any]]
+
+    def examples(self, *, wanted: bool) -> dict[str, Examples]:
+        """The rows of each split; none unless wanted."""
+        return {name: split.examples for name, split in self.splits.items()} if wanted else {}
+
+
 def finetune(
-    recipe: Recipe,
-    *,
-    name: str,
-    model: str,
+    request: Request,
     output_dir: Path,
+    *,
     resume: str = "auto",
     overwrite: bool = False,
-    fresh_head: bool | None = False,
-    dry_run: bool = False,
-    num_examples: int = 3,
-    checked: bool = False,
-    data: Splits | None = None,
-    chosen: Mapping[str, Any] | None = None,
     baselines: bool = False,
     is_part: bool = False,
+    given: Given = NOTHING,
     evaluated: Callable[[float | None], object] = lambda objective: None,
 ) -> dict[str, Any]:
-    """Train `model` on the recipe's data into the run folder output_dir. Returns the final content of run.json.
+    """Train a model on a recipe's data into the run folder output_dir. Returns the final content of run.json.
 
-    Data, model and settings are checked before the first step. fresh_head: replace the model's head; None: only if its size
-    differs. dry_run: show num_examples examples, time the first steps, and write nothing. checked: do not repeat remarks on the
-    rows, which were shown before. data, chosen: the recipe's splits if already read, and the unset settings if already chosen.
-    baselines: compare with baselines. is_part: the run is part of another command, such as a trial of tune: no intervals for
-    the model card, and no hint at the next command. evaluated: called after each evaluation with the score that decides which
-    step is best (higher is better); an exception from it ends the run, which stays unfinished.
+    Data, model and settings are checked before the first step. baselines: compare with baselines. is_part: the run is part of
+    another command, such as a trial of tune: no intervals for the model card, and no hint at the next command. evaluated:
+    called after each evaluation with the score that decides which step is best (higher is better); an exception from it ends
+    the run, which stays unfinished.
     """
-    refuse_int8(recipe.training.precision, "training")
-    accelerator = start_accelerator(recipe.training.device)
-    refuse_unsupported(recipe.training, accelerator.device)
-    reads: list[str | Path] = [model, *input_paths(recipe, name)]
-    run = None if dry_run else RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=reads)
-    if run is not None:
-        run.refuse_other_folders(accelerator)
-    pretrained = open_model_or_run(model)
-    eval_splits, recipe = recipe.eval_splits, recipe.resolved()
-    if recipe.data is not None and (missing := [split for split in eval_splits if split not in recipe.eval_splits]):
-        progress.note(f"{recipe.data} has no files for some splits, which are not evaluated: {', '.join(missing)}")
-    refuse_unusable_trackers(recipe.training.track)
-    if note := check_metrics(recipe.metrics):
-        progress.note(note)
-    if recipe.training.max_length is not None:
-        refuse_too_long(recipe.training.max_length, pretrained.config)
-
-    data = data or read_splits(recipe)
-    before = (run and run.unfinished) or {}  # run.json of the run to resume
-    task, chosen = _fitted(recipe, data, pretrained, before, chosen, fresh_head=fresh_head)
-    if not checked:
-        report_remarks(task.remarks)
-    _report_held_out(task, data.rows)
-    splits = _encoded(task, data.rows, pretrained, checked=checked)
-    if not checked:
-        show(Report([*leaks(task.recipe, recipe.train_split, {name: split.examples for name, split in splits.items()})]))
-    described = {name: split.describe(task) for name, split in splits.items()}
-    same = {f"data.{name}.{key}": value for name, of in described.items() for key, value in of.items() if key != "source"}
-    refuse_differences(same, accelerator, hint=SAME)
-    if dry_run:
-        shown = splits[recipe.train_split]
-        show(preview(task, shown.examples, shown.features, pretrained.tokenizer, count=num_examples))
-    examples = {name: split.examples for name, split in splits.items()} if baselines else {}
-    resuming = run is not None and run.resume_from is not None
-    training = prepare_training(task, splits, pretrained, accelerator, recorded=before.get("dtype"), resuming=resuming)
-    del splits  # to free memory: the training has its own copy
-    if run is None:
-        if (to_beat := baselines_of(training, examples)) is not None:
-            show(to_beat.report())
-        return try_out(training) | ({} if to_beat is None else {"baselines": to_beat.first_scores()})
+    accelerator = _start(request.recipe)
+    run = RunFolder.prepare(output_dir, resume=resume, overwrite=overwrite, reads=request.reads)
+    run.refuse_other_folders(accelerator)
+    before = run.unfinished or {}  # run.json of the run to resume
+    fitted = _fit(request, accelerator, given, before)
+    training = prepare_training(
+        fitted.task,
+        fitted.splits,
+        fitted.pretrained,
+        accelerator,
+        recorded=before.get("dtype"),
+        resuming=run.resume_from is not None,
+    )
+    examples = fitted.examples(wanted=baselines)
+    fitted.splits.clear()  # to free memory: the training has its own copy
     values = describe_run(
-        recipe=to_json(recipe, name=name),
-        training=task.recipe.training,
-        model={"name": model, "fresh_head": task.fresh_head, **pretrained.fingerprint()},
-        data=described,
-        asked={name: value for name, value in asdict(recipe.training).items() if value is not None},
-        chosen=chosen or before.get("chosen"),
+        recipe=to_json(fitted.recipe, name=request.name),
+        training=fitted.task.recipe.training,
+        model={"name": request.model, "fresh_head": fitted.task.fresh_head, **fitted.pretrained.fingerprint()},
+        data=fitted.described,
+        asked={name: value for name, value in asdict(fitted.recipe.training).items() if value is not None},
+        chosen=fitted.chosen or before.get("chosen"),
         baselines=before.get("baselines"),
-        task=task.to_json(),
+        task=fitted.task.to_json(),
         dtype=training.precision.recorded,
         rates=training.precision.rates or before.get("rates"),
         num_processes=accelerator.num_processes,
@@ -122,18 +120,65 @@ def finetune(
     return train_into(run, training, values, examples, evaluated, is_part=is_part)
 
 
-def _fitted(
+def try_finetuning(
+    request: Request, *, num_examples: int = 3, baselines: bool = False, given: Given = NOTHING
+) -> dict[str, Any]:
+    """Show some examples, time the first steps, and write nothing. Returns what was measured, with the baselines' scores."""
+    accelerator = _start(request.recipe)
+    fitted = _fit(request, accelerator, given, before={})
+    shown = fitted.splits[request.recipe.train_split]
+    show(preview(fitted.task, shown.examples, shown.features, fitted.pretrained.tokenizer, count=num_examples))
+    training = prepare_training(fitted.task, fitted.splits, fitted.pretrained, accelerator, recorded=None, resuming=False)
+    if (to_beat := baselines_of(training, fitted.examples(wanted=baselines))) is None:
+        return try_out(training)
+    show(to_beat.report())
+    return try_out(training) | {"baselines": to_beat.first_scores()}
+
+
+def _start(recipe: Recipe) -> Accelerator:
+    """The accelerator for a recipe. Raises UsageError for a precision or option that it does not support."""
+    refuse_int8(recipe.training.precision, "training")
+    accelerator = start_accelerator(recipe.training.device)
+    refuse_unsupported(recipe.training, accelerator.device)
+    return accelerator
+
+
+def _fit(request: Request, accelerator: Accelerator, given: Given, before: Mapping[str, Any]) -> _Fitted:
+    """Read and check everything that a run needs, and show what is noticed. before: run.json of the run to resume, or empty."""
+    recipe, pretrained = request.recipe, open_model_or_run(request.model)
+    eval_splits, recipe = recipe.eval_splits, recipe.resolved()
+    if recipe.data is not None and (missing := [split for split in eval_splits if split not in recipe.eval_splits]):
+        progress.note(f"{recipe.data} has no files for some splits, which are not evaluated: {', '.join(missing)}")
+    refuse_unusable_trackers(recipe.training.track)
+    if note := check_metrics(recipe.metrics):
+        progress.note(note)
+    if recipe.training.max_length is not None:
+        refuse_too_long(recipe.training.max_length, pretrained.config)
+
+    data = given.data or read_splits(recipe)
+    task, chosen = _task_of(request, recipe, data, pretrained, before, given.chosen)
+    if not given.remarks_shown:
+        report_remarks(task.remarks)
+    _report_held_out(task, data.rows)
+    splits = _encoded(task, data.rows, pretrained, checked=given.remarks_shown)
+    if not given.remarks_shown:
+        show(Report([*leaks(task.recipe, recipe.train_split, {name: split.examples for name, split in splits.items()})]))
+    described = {name: split.describe(task) for name, split in splits.items()}
+    same = {f"data.{name}.{key}": value for name, of in described.items() for key, value in of.items() if key != "source"}
+    refuse_differences(same, accelerator, hint=SAME)
+    return _Fitted(recipe, task, chosen, pretrained, splits, described)
+
+
+def _task_of(
+    request: Request,
     recipe: Recipe,
     data: Splits,
     pretrained: Pretrained,
     before: Mapping[str, Any],
     chosen: Mapping[str, Any] | None,
-    *,
-    fresh_head: bool | None,
 ) -> tuple[Task, Mapping[str, Any]]:
-    """The task with all its settings, and those that were not set but chosen. before: run.json of the run to resume, or empty.
-
-    chosen: these settings, if already chosen.
+    """The task with all its settings, and those that were not set but chosen. recipe: resolved. before: run.json of the run to
+    resume, or empty. chosen: these settings, if already chosen.
     """
     assert data.training is not None
     earlier = _resolved_earlier(before) if before else {}
@@ -141,8 +186,8 @@ def _fitted(
         chosen = choose_settings(recipe, data.rows[recipe.train_split], pretrained, earlier=earlier)
     config = filled(recipe.training, earlier, chosen)
     refuse_too_long(config.max_length, pretrained.config)
-    recipe = replace(recipe, training=config)
-    task = Task.fit(recipe, data.training, pretrained.config, fresh_head=fresh_head, where=str(pretrained.folder))
+    recipe, where = replace(recipe, training=config), str(pretrained.folder)
+    task = Task.fit(recipe, data.training, pretrained.config, fresh_head=request.fresh_head, where=where)
     if chosen:
         settings = [f"{name} {value}" for name, value in chosen.items() if name != "by"]
         progress.note(f"chosen for {chosen['by']}: {', '.join(settings)}")

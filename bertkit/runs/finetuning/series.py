@@ -19,28 +19,26 @@ from bertkit.model.precision import refuse_int8
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER, RUN, replaced
-from bertkit.runs.finetuning.finetune import finetune
+from bertkit.runs.finetuning.finetune import Given, finetune
+from bertkit.runs.request import Request
 from bertkit.runs.run_file import changed_settings, finished_run, read_run_file
 from bertkit.runs.scoring import CONSTANT
 from bertkit.runs.series import Series, summarize
 from bertkit.runs.target import open_model_or_run
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe, published_scores
-from bertkit.tasks.saved import as_asked, to_json
-from bertkit.tasks.splits import input_paths, read_splits
+from bertkit.tasks.saved import as_asked
+from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
 
 def finetune_series(
     series: Series,
-    recipe: Recipe,
+    request: Request,
+    output_dir: Path,
     *,
     count: int,
-    name: str,
-    model: str,
-    output_dir: Path,
     overwrite: bool = False,
-    fresh_head: bool | None = False,
     baselines: bool = False,
     is_part: bool = False,
 ) -> dict[str, Any]:
@@ -50,11 +48,12 @@ def finetune_series(
     baselines, once for runs on the same rows. is_part: as in `finetune`. Raises UsageError if the existing runs have different
     settings, model or data.
     """
+    recipe = request.recipe
     refuse_int8(recipe.training.precision, "training")
-    resolved, pretrained = series.run(recipe, 1, count).resolved(), open_model_or_run(model)
-    reads = [pretrained.folder, *input_paths(recipe, name)]
+    first = request.with_recipe(series.run(recipe, 1, count))
+    resolved, pretrained = first.recipe.resolved(), open_model_or_run(request.model)
     accelerator = start_accelerator(recipe.training.device)
-    folder_of_runs = OutputFolder.prepare(output_dir, series.kind, resume=True, overwrite=overwrite, reads=reads)
+    folder_of_runs = OutputFolder.prepare(output_dir, series.kind, resume=True, overwrite=overwrite, reads=request.reads)
     earlier = {} if overwrite else series.read(output_dir).get("plan") or _begun(series, output_dir)
     read: dict[str, Examples] = {}  # so that all runs read each file only once
     data = read_splits(resolved, read=read) if series.own_rows or not earlier else None
@@ -64,16 +63,14 @@ def finetune_series(
         assert data is not None
         chosen = choose_settings(resolved, data.rows[resolved.train_split], pretrained)
     varied = series.changes(recipe, 1, count).get("training", {})
-    plan = {
-        "recipe": to_json(resolved, name=name),
-        "training": dataclasses.asdict(filled(recipe.training, chosen)) | dict.fromkeys(varied),
-        "model": {"name": model, "fresh_head": fresh_head},
-        "chosen": chosen or None,
-    }
+    training = dataclasses.asdict(filled(recipe.training, chosen)) | dict.fromkeys(varied)
+    plan = {**first.plan(training), "chosen": chosen or None}
     if series.own_rows:
         assert data is not None
         plan["data"] = {"sha256": data.sha256}
-        _refuse_bad_rows(series, recipe, count, read, partial(Task.fit, config=pretrained.config, fresh_head=fresh_head))
+        _refuse_bad_rows(
+            series, recipe, count, read, partial(Task.fit, config=pretrained.config, fresh_head=request.fresh_head)
+        )
     plan = as_json(plan)
     with replaced(folder_of_runs, accelerator):
         finished = _finished(series, output_dir, plan, recipe, count)
@@ -82,7 +79,7 @@ def finetune_series(
             progress.note(f"{output_dir} has more {series.nouns}, which the summary leaves out: {listed([*map(str, more)])}")
         if data is None and len(finished) < count:
             data = read_splits(resolved, read=read)
-        remarked = is_part  # remarks on rows that all runs share are shown once, here or by the command
+        remarks_shown = is_part  # those on rows that all runs share, once, here or by the command
         for number in range(1, count + 1):
             folder = output_dir / f"{series.noun}-{number}"
             if number in finished:
@@ -93,26 +90,22 @@ def finetune_series(
                 continue
             progress.note(f"{series.noun} {number} of {count}")
             own = series.run(recipe, number, count)
+            rows = read_splits(own.resolved(), read=read) if series.own_rows else data
             runs[number] = finetune(
-                own,
-                name=name,
-                model=model,
-                output_dir=folder,
-                fresh_head=fresh_head,
-                checked=remarked,
-                data=read_splits(own.resolved(), read=read) if series.own_rows else data,
-                chosen=chosen,
+                request.with_recipe(own),
+                folder,
                 baselines=baselines and (series.own_rows or number == 1),
                 is_part=is_part,
+                given=Given(rows, chosen, remarks_shown),
             )
-            remarked = is_part or not series.own_rows
+            remarks_shown = is_part or not series.own_rows
             _refuse_changed_inputs(series, runs, output_dir)
             if accelerator.is_main_process and len(runs) == 1:
                 write_json(series.summary(output_dir), {"plan": plan})
         summary = {"plan": plan, **describe_runs(series, runs)}
         if accelerator.is_main_process:
             write_json(series.summary(output_dir), summary)
-            show(report_series(series, summary, output_dir, published_scores(resolved, model)))
+            show(report_series(series, summary, output_dir, published_scores(resolved, request.model)))
         accelerator.wait_for_everyone()
         return summary
 

@@ -19,6 +19,7 @@ from bertkit.files import as_json
 from bertkit.readers.formats import SPLITS
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER
+from bertkit.runs.request import Request
 from bertkit.runs.run_file import finished_run
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.recipe import Recipe
@@ -63,10 +64,10 @@ def finetune_glue(
     tasks: Sequence[str],
     options: Mapping[str, Any],
     run: Callable[..., dict[str, Any]],
+    output_dir: Path,
     *,
     several: bool = False,
     model: str,
-    output_dir: Path,
     overwrite: bool = False,
     fresh_head: bool | None = False,
     baselines: bool = False,
@@ -90,8 +91,8 @@ def finetune_glue(
         result = None if overwrite or several else _finished(folder, recipe, model, fresh_head)
         if result is None:
             progress.note(f"{task}: {list(recipes).index(task) + 1} of {len(recipes)}")
-            how = {"model": model, "overwrite": overwrite, "fresh_head": fresh_head, "baselines": baselines}
-            result = run(recipe, name=task, output_dir=folder, **how)
+            request = Request(recipe, task, model, fresh_head)
+            result = run(request, folder, overwrite=overwrite, baselines=baselines)
         else:
             progress.note(f"{task}: finished in {folder}")
         columns |= {column: _score(result, name) for column, name in TASKS[task].columns.items()}

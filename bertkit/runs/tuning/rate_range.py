@@ -12,11 +12,11 @@ import numpy as np
 
 from bertkit.errors import UsageError
 from bertkit.report import Finding, Report, Table, show
-from bertkit.runs.finetuning.finetune import finetune
+from bertkit.runs.finetuning.finetune import Given, finetune
+from bertkit.runs.request import Request
 from bertkit.runs.target import open_model_or_run
 from bertkit.runs.tuning.trials import start_alone
 from bertkit.tasks.defaults import choose_settings
-from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
 from bertkit.training.metrics_log import MetricsLog
 
@@ -29,18 +29,19 @@ class _Enough(Exception):
     """Ends the run at its first evaluation."""
 
 
-def find_learning_rate(recipe: Recipe, *, name: str, model: str, fresh_head: bool | None) -> Report:
+def find_learning_rate(request: Request) -> Report:
     """Train STEPS steps with a rising learning rate, and show the loss by rate and a range to search; nothing is kept.
 
-    name, model, fresh_head: as for `finetune`. Raises UsageError if a launcher has started several processes, or the
+    Raises UsageError if a launcher has started several processes, or the
     loss is not finite within the first steps.
     """
+    recipe = request.recipe
     start_alone(recipe.training.device)
     resolved = recipe.resolved()
     data = read_splits(resolved)
     nothing: dict[str, Any] = {"learning_rate": None}
     unstated = replace(resolved, training=replace(resolved.training, **nothing))
-    usual = choose_settings(unstated, data.rows[resolved.train_split], open_model_or_run(model))["learning_rate"]
+    usual = choose_settings(unstated, data.rows[resolved.train_split], open_model_or_run(request.model))["learning_rate"]
     # All steps warm up: a schedule has nothing to do, and warmup_stable_decay would be refused.
     recipe = replace(recipe, training=replace(recipe.training, schedule=None, decay_ratio=None))  # type: ignore[arg-type]
     rising = {
@@ -57,15 +58,7 @@ def find_learning_rate(recipe: Recipe, *, name: str, model: str, fresh_head: boo
     with tempfile.TemporaryDirectory() as folder:
         run, failure = Path(folder) / "run", None
         try:
-            finetune(
-                recipe.overridden(rising),
-                name=name,
-                model=model,
-                output_dir=run,
-                fresh_head=fresh_head,
-                data=data,
-                evaluated=end,
-            )
+            finetune(request.with_recipe(recipe.overridden(rising)), run, given=Given(data), evaluated=end)
         except _Enough:
             pass
         except UsageError as error:  # the loss is not finite at this rate

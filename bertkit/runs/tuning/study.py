@@ -31,17 +31,17 @@ from bertkit.readers.splitting import parse_held_out
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER
 from bertkit.runs.encoded import encode_split
-from bertkit.runs.finetuning.finetune import finetune
+from bertkit.runs.finetuning.finetune import Given, finetune
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
+from bertkit.runs.request import Request
 from bertkit.runs.run_file import changed_settings
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened, open_model_or_run
 from bertkit.runs.tuning.search_space import Range, Space, shown
 from bertkit.runs.tuning.trials import JOURNAL, LOCKS, LOST, TRIES, WINNER, Trials, require_packages, start_alone
 from bertkit.tasks.recipe import Recipe
-from bertkit.tasks.saved import to_json
-from bertkit.tasks.splits import SET_ASIDE, input_paths, read_splits
+from bertkit.tasks.splits import SET_ASIDE, read_splits
 from bertkit.tasks.task import Task
 from bertkit.training.loop import refuse_overlap
 
@@ -52,12 +52,10 @@ TUNING = Kind("tuning", None, _PARTS)
 
 
 def tune(
-    recipe: Recipe,
+    request: Request,
     space: Space,
-    *,
-    name: str,
-    model: str,
     output_dir: Path,
+    *,
     count: int | None,
     seeds: int,
     held_out: str,
@@ -65,7 +63,6 @@ def tune(
     prunes: bool | None,
     keep_trials: bool,
     overwrite: bool,
-    fresh_head: bool | None,
 ) -> dict[str, Any] | None:
     """Train trials into output_dir/trial-N, and the winner with `seeds` seeds into output_dir/best; returns what tune.json has.
 
@@ -76,7 +73,7 @@ def tune(
     without optuna, UsageError if the folder holds a tuning with other settings, or no trial has a score.
     """
     require_packages()
-    deadline = time.monotonic() + seconds
+    deadline, recipe = time.monotonic() + seconds, request.recipe
     refuse_int8(recipe.training.precision, "training")
     if {"schedule", "warmup_ratio", "decay_ratio"}.isdisjoint(space):
         refuse_overlap(recipe.training)
@@ -84,23 +81,21 @@ def tune(
     split = held_out
     if parse_held_out(held_out) is not None:
         recipe, split = replace(recipe, set_aside=held_out), SET_ASIDE
-    resolved, pretrained = recipe.resolved(), open_model_or_run(model)
+    request = request.with_recipe(recipe)
+    resolved, pretrained = recipe.resolved(), open_model_or_run(request.model)
     if held_out in (*resolved.splits, SET_ASIDE):
         hint = "give a share of the training rows, such as 10%, or another split, such as test"
         raise UsageError(f"--held-out is {held_out}; expected rows that no trial sees", hint=hint)
-    reads = [pretrained.folder, *input_paths(recipe, name)]
-    output = OutputFolder.prepare(output_dir, TUNING, resume=True, overwrite=overwrite, reads=reads)
+    output = OutputFolder.prepare(output_dir, TUNING, resume=True, overwrite=overwrite, reads=request.reads)
     data = read_splits(resolved, (*resolved.splits, split))
     assert data.training is not None
-    task = Task.fit(resolved, data.training, pretrained.config, fresh_head=fresh_head)
+    task = Task.fit(resolved, data.training, pretrained.config, fresh_head=request.fresh_head)
     for rows in data.rows.values():  # to refuse bad rows now
         task.examples(rows, labelled=True)
     prunes = space.points is None if prunes is None else prunes
     wanted = min(count or space.points or DRAWN, space.points or sys.maxsize)
     plan: dict[str, Any] = {
-        "recipe": to_json(resolved, name=name),
-        "training": asdict(recipe.training),
-        "model": {"name": model, "fresh_head": fresh_head},
+        **request.plan(asdict(recipe.training)),
         "data": {"sha256": data.sha256},
         "tuning": {"search": space, "held_out": held_out, "prune": prunes},
     }
@@ -114,19 +109,9 @@ def tune(
             _settle_plan(output_dir, plan)
         for number, trial in enumerate(iter(partial(trials.next, wanted, deadline), None)):
             progress.note(f"trial {trial.number} (number {number + 1} of this process): {_settings_text(trial.params)}")
-            own, folder = recipe.overridden(trial.params), trials.folder_of(trial.number)
-            run = partial(
-                finetune,
-                own,
-                name=name,
-                model=model,
-                output_dir=folder,
-                fresh_head=fresh_head,
-                data=of_trials,
-                checked=number > 0,
-                is_part=True,
-            )
-            trials.train(trial, run)
+            own = request.with_recipe(recipe.overridden(trial.params))
+            given = Given(of_trials, remarks_shown=number > 0)
+            trials.train(trial, partial(finetune, own, trials.folder_of(trial.number), is_part=True, given=given))
             if not keep_trials:
                 trials.drop_weights()
         if (begun := trials.begun) < wanted:
@@ -148,16 +133,7 @@ def tune(
             progress.warn(f"trials {listed([str(best.number), *equal])} have the best score; the first is used")
         progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
         winner, folder = recipe.overridden(best.params), output_dir / _BEST
-        finetune_series(
-            SEEDS,
-            winner,
-            name=name,
-            model=model,
-            count=seeds,
-            output_dir=folder,
-            overwrite=moved and folder.is_dir(),
-            fresh_head=fresh_head,
-        )
+        finetune_series(SEEDS, request.with_recipe(winner), folder, count=seeds, overwrite=moved and folder.is_dir())
         judged = {each: data.rows[each] for each in (resolved.eval_splits[0], split)}
         summary["gap"] = _gap(winner.resolved(), SEEDS.runs_in(folder), judged, accelerator)
         write_json(output_dir / TUNING_FILE, summary)

@@ -1,0 +1,42 @@
+"""What to fine-tune: a recipe, and the model to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.saved import to_json
+from bertkit.tasks.splits import input_paths
+
+
+@dataclass(frozen=True)
+class Request:
+    """A recipe with its settings, and a model. name: of the recipe, in run.json. model: a folder, a hub id or minilm.
+
+    fresh_head: replace the model's head; None: only if its size differs.
+    """
+
+    recipe: Recipe
+    name: str
+    model: str
+    fresh_head: bool | None = False
+
+    def with_recipe(self, recipe: Recipe) -> Request:
+        """The same request with other settings or rows."""
+        return replace(self, recipe=recipe)
+
+    @property
+    def reads(self) -> list[str | Path]:
+        """The model, and the files and folders of the data."""
+        return [self.model, *input_paths(self.recipe, self.name)]
+
+    def plan(self, training: Mapping[str, Any]) -> dict[str, Any]:
+        """What the runs of one folder have in common. training: its settings."""
+        return {
+            "recipe": to_json(self.recipe.resolved(), name=self.name),
+            "training": {**training},
+            "model": {"name": self.model, "fresh_head": self.fresh_head},
+        }
