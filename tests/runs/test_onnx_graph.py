@@ -9,7 +9,7 @@ import onnx as library
 import pytest
 import torch
 from onnx.numpy_helper import to_array
-from test_padded import HEADS, config, inputs
+from test_padded import HEADS, TWO_LAYERS, config, inputs
 
 from bertkit.errors import ModelError
 from bertkit.model.batch import pack
@@ -45,7 +45,7 @@ def test_the_shapes_that_are_compared() -> None:
 
 def test_a_difference_is_found_wherever_it_is(tmp_path: Path) -> None:
     """As if the positions of long texts were lost in tracing."""
-    graph = graph_of(BertForSequenceClassification(config()), tmp_path / "model.onnx")
+    graph = graph_of(BertForSequenceClassification(config(**TWO_LAYERS)), tmp_path / "model.onnx")
     with torch.no_grad():
         graph.head.bert.embeddings.position_embeddings.weight[39, 0] += 5
     with pytest.raises(ModelError, match="for 1 sequences of 40 tokens"):
@@ -53,7 +53,7 @@ def test_a_difference_is_found_wherever_it_is(tmp_path: Path) -> None:
 
 
 def test_choices_are_an_axis(tmp_path: Path) -> None:
-    head = BertForMultipleChoice(config())
+    head = BertForMultipleChoice(config(**TWO_LAYERS))
     graph = graph_of(head, tmp_path / "model.onnx")
     for questions, choices, length in [(1, 4, 9), (3, 2, 40), (2, 1, 5)]:
         given = [each.view(questions, choices, length) for each in inputs(questions * choices, length)]
@@ -63,7 +63,7 @@ def test_choices_are_an_axis(tmp_path: Path) -> None:
 
 
 def test_a_crf_and_intents_in_the_place_of_the_head(tmp_path: Path) -> None:
-    head = BertForTokenClassification(config(), head="crf", num_intents=4)
+    head = BertForTokenClassification(config(**TWO_LAYERS), head="crf", num_intents=4)
     graph = graph_of(head, tmp_path / "model.onnx")
     batch, _ = pack(*inputs(5, 17))
     with torch.inference_mode():
@@ -75,7 +75,7 @@ def test_a_crf_and_intents_in_the_place_of_the_head(tmp_path: Path) -> None:
 
 def test_weights_and_embeddings_are_of_8_bits_by_channel(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    head = BertForSequenceClassification(config())
+    head = BertForSequenceClassification(config(**TWO_LAYERS))
     graph = graph_of(head, tmp_path / "model.onnx")
     quantize(tmp_path / "model.onnx", tmp_path / "small.onnx")
     model = library.load(tmp_path / "small.onnx")

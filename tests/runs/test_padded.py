@@ -36,15 +36,17 @@ def inputs(count: int, length: int) -> tuple[torch.Tensor, torch.Tensor, torch.T
     return ids, (torch.arange(length) < lengths).long(), types
 
 
+TWO_LAYERS = {"num_hidden_layers": 2}  # enough where no head reads the last four
 HEADS: dict[str, Callable[[], Head]] = {
     **{f"classes-{pooling}": lambda p=pooling: BertForSequenceClassification(config(), pooling=p) for pooling in POOLINGS},
-    "choices": lambda: BertForMultipleChoice(config()),
-    "answers": lambda: BertForQuestionAnswering(config()),
-    "tags": lambda: BertForTokenClassification(config()),
-    "intents": lambda: BertForTokenClassification(config(), num_intents=5),
-    "masks": lambda: BertForMaskedLM(config()),
-    "masks-pairs": lambda: BertForPreTraining(config()),
-    "decoder": lambda: BertForSequenceClassification(config(is_decoder=True)),
+    "classes-pooled": lambda: BertForSequenceClassification(config(**TWO_LAYERS)),
+    "choices": lambda: BertForMultipleChoice(config(**TWO_LAYERS)),
+    "answers": lambda: BertForQuestionAnswering(config(**TWO_LAYERS)),
+    "tags": lambda: BertForTokenClassification(config(**TWO_LAYERS)),
+    "intents": lambda: BertForTokenClassification(config(**TWO_LAYERS), num_intents=5),
+    "masks": lambda: BertForMaskedLM(config(**TWO_LAYERS)),
+    "masks-pairs": lambda: BertForPreTraining(config(**TWO_LAYERS)),
+    "decoder": lambda: BertForSequenceClassification(config(is_decoder=True, **TWO_LAYERS)),
     **{f"tags-{layers}": lambda how=layers: BertForTokenClassification(config(), layers=how) for layers in LAYERS},
     "intents-last4": lambda: BertForTokenClassification(config(), layers="last4", num_intents=5),
     "classes-mean-last4": lambda: BertForSequenceClassification(config(), pooling="mean", layers="last4"),

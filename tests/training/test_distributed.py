@@ -30,7 +30,7 @@ pytestmark = pytest.mark.e2e
 
 TESTS = Path(__file__).parents[1]
 STEPS = 24
-LONG = 30
+LONG = 12
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 ACCELERATE = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0")
 
@@ -118,7 +118,7 @@ def test_several_processes_add_up_gradients_in_float32(
         spread = max(np.abs(np.subtract(*pair)).max() for pair in itertools.combinations(one.values(), 2))
         found = logged_losses(tmp_path / f"{precision}-{tokens}")
         assert len(found) == LONG
-        assert np.ptp(found) > 1, "it learns"
+        assert np.ptp(found) > 0.5, "it learns"
         most = 2 * spread if (precision, tokens) == ("bf16", 40) else 1e-5
         np.testing.assert_allclose(found, one[tokens], rtol=0, atol=most, err_msg=f"{precision}, {tokens} tokens")
 
