@@ -65,10 +65,10 @@ def in_background(work: Callable[[], T]) -> Future[T]:
     return outcome
 
 
-Writer = Callable[[Path], object]  # fills the file of this path
+Fill = Callable[[Path], object]  # fills the file of this path
 
 
-def write_files(folder: Path, files: Mapping[str, str | Writer], *, locked: bool = True) -> None:
+def write_files(folder: Path, files: Mapping[str, str | Fill], *, locked: bool = True) -> None:
     """Write files into a folder: first all under temporary names, flushed, then renamed in this order, so that none is ever
     seen half-written.
 

@@ -84,7 +84,7 @@ class OutputFolder:
         if all(LEFTOVER.fullmatch(name) for name in names):
             return cls(path, kind.name, content=content)
         if overwrite:
-            refuse_overlap(path, reads)
+            refuse_moved_inputs(path, reads)
         foreign = kind.foreign(names)
         try:
             finished = (None if foreign else False) if kind.finished is None else kind.finished(path)
@@ -223,7 +223,7 @@ def refuse_locked(path: Path, kind: str = "output") -> None:
         pass
 
 
-def refuse_overlap(folder: Path, reads: Iterable[str | Path | None]) -> None:
+def refuse_moved_inputs(folder: Path, reads: Iterable[str | Path | None]) -> None:
     """Raise UsageError if the folder that --overwrite would move is, or contains, an input of the command."""
     here = folder.resolve()
     for path in (Path(path) for path in reads if path):

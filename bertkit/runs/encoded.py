@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from bertkit import progress
 from bertkit.errors import plural
-from bertkit.features import Features
+from bertkit.features import Features, offsets_of
 from bertkit.readers import Examples
 from bertkit.runs.remarks import report_remarks
 from bertkit.tasks.presentation import lines_of
@@ -27,6 +29,27 @@ class Split:
 
     examples: Examples
     features: Features
+
+    def part(self, begin: int, end: int) -> Split:
+        """The rows from `begin` to before `end`, counted from 0."""
+        own = self.features.take(np.flatnonzero((self.features.examples >= begin) & (self.features.examples < end)))
+        return Split(self.examples.select(range(begin, end)), replace(own, examples=own.examples - begin))
+
+    @classmethod
+    def joined(cls, splits: Sequence[Split]) -> Split:
+        """The rows of several splits with the same columns as one, without targets."""
+        if len(splits) == 1:
+            return splits[0]
+        begins = offsets_of(np.array([len(split.examples) for split in splits]))
+        parts = [
+            replace(split.features, examples=split.features.examples + begin)
+            for split, begin in zip(splits, begins, strict=False)
+        ]
+        first = splits[0].examples
+        columns: dict[str, Sequence[Any]] = {
+            name: [*chain.from_iterable(split.examples.columns[name] for split in splits)] for name in first.columns
+        }
+        return cls(Examples(columns, first.source, range(begins[-1])), Features.joined(parts))
 
     def describe(self, task: Task) -> dict[str, Any]:
         """Its entry in run.json: with the sha256 of the features, and of the rows' texts."""

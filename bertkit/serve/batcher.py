@@ -6,15 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
-from bertkit.features import Features, offsets_of
+from bertkit.features import offsets_of
 from bertkit.model.devices import return_freed_memory
 from bertkit.model.streams import num_streams
 from bertkit.readers import Examples
@@ -29,7 +29,7 @@ _TAKEN = 32  # jobs that are encoded at once
 _ALONE_BEFORE = 2  # after so many batches that were computed alone, the next gets all threads
 _TOKENS_TO_TRIM = 2**16  # after computing so many, freed memory is returned, although taking it again is slower
 
-Predicted = tuple[Examples, list[Prediction]]  # rows under standard names, and a prediction for each
+Answered = tuple[Examples, list[Prediction]]  # rows under standard names, and a prediction for each
 
 
 class Refusal(Exception):
@@ -42,7 +42,7 @@ class Refusal(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """Rows of a request for a model to predict; the answer is `Predicted`. alone: a function to call with the rows instead, in
+    """Rows of a request for a model to predict; the answer is `Answered`. alone: a function to call with the rows instead, in
     their own batch, which returns the answer. numbers: of the rows in their request; by default from 0. request: all jobs of
     the same request, including this one.
     """
@@ -253,10 +253,8 @@ def _encode(jobs: Sequence[Job]) -> None:
     ends = offsets_of(np.array([len(job.rows) for job in alike]))
     if len(split.examples) != ends[-1]:
         return
-    for job, begin, end in zip(alike, ends[:-1], ends[1:], strict=True):
-        own = (split.features.examples >= begin) & (split.features.examples < end)
-        features = split.features.take(np.flatnonzero(own))
-        job.split = Split(split.examples.select(range(begin, end)), replace(features, examples=features.examples - begin))
+    for job, (begin, end) in zip(alike, pairwise(ends.tolist()), strict=True):
+        job.split = split.part(begin, end)
 
 
 def form_of(row: Row) -> Any:
@@ -264,22 +262,7 @@ def form_of(row: Row) -> Any:
     return frozenset(row) if isinstance(row, dict) else type(row)
 
 
-def _predict(splits: Sequence[Split], predictor: Predictor) -> list[Predicted]:
-    predictions = predictor.decode(_joined(splits))
+def _predict(splits: Sequence[Split], predictor: Predictor) -> list[Answered]:
+    predictions = predictor.decode(Split.joined(splits))
     ends = offsets_of(np.array([len(split.examples) for split in splits]))
     return [(split.examples, predictions[begin:end]) for split, (begin, end) in zip(splits, pairwise(ends), strict=True)]
-
-
-def _joined(splits: Sequence[Split]) -> Split:
-    """The rows of several splits with the same columns as one, without targets."""
-    if len(splits) == 1:
-        return splits[0]
-    examples = [split.examples for split in splits]
-    begins = offsets_of(np.array([len(each) for each in examples]))
-    parts = [
-        replace(split.features, examples=split.features.examples + begin) for split, begin in zip(splits, begins, strict=False)
-    ]
-    columns: dict[str, Sequence[Any]] = {
-        name: [*chain.from_iterable(each.columns[name] for each in examples)] for name in examples[0].columns
-    }
-    return Split(Examples(columns, "requests", range(begins[-1])), Features.joined(parts))

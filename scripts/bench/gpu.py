@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from scripts import markdown
-from scripts.bench.timed_training import BERTKIT, CORPUS, SIZES, TRAINERS
+from scripts.bench.timed_training import BERTKIT, CORPUS
+from scripts.bench.trainer_peers import SIZES, TRAINERS
 from scripts.provenance import RESULTS, ROOT, provenance, write_result
 from scripts.turns import run_script, typed
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from scripts.bench.corpus import measure_corpus
 from scripts.bench.task_rows import read_columns
-from scripts.bench.timed_training import CORPUS, SIZES, TRAINERS
+from scripts.bench.timed_training import CORPUS
+from scripts.bench.trainer_peers import SIZES, TRAINERS
 from scripts.provenance import ROOT, named_here, provenance, write_result
 from scripts.turns import add_data, run_script, take_turns, typed
 

@@ -21,7 +21,7 @@ import pytest
 from bertkit.errors import UsageError
 from bertkit.training import loop
 from scripts import turns
-from scripts.bench import corpus, gpu, startup, timed_corpus, timed_training, training
+from scripts.bench import corpus, gpu, startup, timed_corpus, timed_training, trainer_peers, training
 from scripts.bench.timed_training import Step, Timed, since_warmup, summary
 
 pytestmark = pytest.mark.e2e
@@ -311,7 +311,7 @@ def peer(family: str, rows: list[dict[str, Any]], folder: Path, **settings: Any)
     from transformers import AutoTokenizer
 
     options = argparse.Namespace(**{"side": "dynamic", "model": str(folder), "max_length": 32, "doc_stride": 4, **settings})
-    return timed_training.PEERS[family](Dataset.from_list(rows), AutoTokenizer.from_pretrained(folder), options)
+    return trainer_peers.PEERS[family](Dataset.from_list(rows), AutoTokenizer.from_pretrained(folder), options)
 
 
 def test_the_peer_tags_first_pieces_alone(make_model_dir: Callable[..., Path]) -> None:
@@ -339,7 +339,7 @@ def test_the_peer_finds_answers_in_windows(make_model_dir: Callable[..., Path]) 
 
 
 def test_a_peer_is_pre_trained_on_full_pairs(tiny_tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(timed_training.SIZES, "tiny", TINY)
+    monkeypatch.setitem(trainer_peers.SIZES, "tiny", TINY)
     rows = [{"lines": ["the good movie plays ."] * 8}, {"lines": ["one two three"] * 12}]
     settings = {"size": "tiny", "seed": 1, "batch_size": 8, "steps": 4, "max_length": 24}
     model, found, collator = peer("pretraining", rows, tiny_tokenizer_dir, **settings)
@@ -363,7 +363,7 @@ def test_pre_training_is_timed_on_both_sides(
     (folder / "a.txt").write_text("the good movie plays .\none two three .\n\n" * 90, encoding="utf-8")
     workload = dataclasses.replace(training.TASKS["pretrain_128"], folder="text-en/a.txt", batch_size=4, max_length=16, rows=80)
     monkeypatch.setitem(training.TASKS, "pretrain_128", workload)
-    monkeypatch.setitem(timed_training.SIZES, "minilm", TINY)
+    monkeypatch.setitem(trainer_peers.SIZES, "minilm", TINY)
     monkeypatch.setattr("bertkit.model.directory.resolve", lambda name: model)
     data = tmp_path / "rows.jsonl"
     assert training.write_rows("pretrain_128", str(tmp_path), data) == 80
@@ -399,6 +399,6 @@ def test_every_side_is_known() -> None:
     sides = {side for workload in training.TASKS.values() for side in workload.order}
     assert set(training.NAMES) == sides
     of_gpus = {*gpu.SIDES["finetune"], *gpu.SIDES["pretrain"]}
-    assert sides | of_gpus == {*timed_training.TRAINERS, *timed_training.BERTKIT}
+    assert sides | of_gpus == {*trainer_peers.TRAINERS, *timed_training.BERTKIT}
     settings = {(workload.family, workload.batch_size, workload.max_length) for workload in training.TASKS.values()}
     assert settings >= {("text-classification", 32, 128), ("token-classification", 32, 128), ("question-answering", 16, 384)}

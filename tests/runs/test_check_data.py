@@ -16,8 +16,8 @@ from bertkit.errors import DataError
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
 from bertkit.report import SEVERITIES, Finding, Table
+from bertkit.runs.checks.data import open_data
 from bertkit.runs.checks.labelled import Checked, check_data
-from bertkit.runs.checks.target import open_data
 from bertkit.tasks import Task, TextClassification, TokenClassification
 from bertkit.tasks.preview import preview
 from bertkit.tasks.splits import read_splits

@@ -15,8 +15,8 @@ from bertkit.corpus.preview import LEGEND, count_targets, draw_sequences, show_s
 from bertkit.errors import DataError, MachineError, ModelError, UsageError
 from bertkit.readers.remote import is_url
 from bertkit.report import Report, Table, show
+from bertkit.runs.checks.data import open_data
 from bertkit.runs.checks.labelled import Checked, check_data
-from bertkit.runs.checks.target import open_data
 from bertkit.runs.checks.training import TrainingChecks
 from bertkit.runs.finetuning.baselines import Baselines, baselines_of_data
 from bertkit.runs.finetuning.finetune import Given, try_finetuning

@@ -13,8 +13,8 @@ from bertkit import progress
 from bertkit.html.charts import Figure, draw_reliability
 from bertkit.html.page import Entry, Section
 from bertkit.report import Finding, Piece, Table
+from bertkit.runs.checks.data import open_data
 from bertkit.runs.checks.labelled import check_data
-from bertkit.runs.checks.target import open_data
 from bertkit.runs.evaluation.compare import compare, refuse_other_rows, report_comparison
 from bertkit.runs.evaluation.scores import Evaluated, Predicted, evaluate_target, report_scores
 from bertkit.runs.inference.explanation import Explanation
