@@ -40,14 +40,19 @@ def settings(line: str) -> dict[str, Any]:
 def test_the_preset_is_the_baseline_and_the_levers_that_stand_below_others(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = {stage: settings(budget.command(stage, HUNDRED, 15)) for stage in budget.stages()}
     assert all(PretrainConfig.of(line).max_steps == 100 for line in lines.values())
-    of_levers = [line for stage, line in lines.items() if stage == "baseline" or budget.in_preset(budget.LEVERS[stage])]
-    assert PretrainConfig.of(of_levers[-1]) == PretrainConfig.of(
-        {"max_steps": 100, "precision": "fp32", **PRETRAINING_PRESETS["budget"]}
-    )
+    preset = {"max_steps": 100, "precision": "fp32", **PRETRAINING_PRESETS["budget"]}
+    assert PretrainConfig.of(lines[last_kept()]) == PretrainConfig.of(preset)
+    assert PretrainConfig.of(lines[budget.WITHOUT]) == PretrainConfig.of(preset | {"optimizer": "adamw"})
     monkeypatch.setitem(budget.PRETRAINING_PRESETS, "budget", {"optimizer": "muon", "average_ratio": 0.2})
     found = list(budget.stages().values())
     assert found[1] == f"{budget.BASELINE} optimizer=muon"
-    assert all(options.startswith(f"{found[1]} ") and options.count("=") == 6 for options in found[2:])
+    assert all(options.startswith(f"{found[1]} ") and options.count("=") == 6 for options in found[2:-1])
+    assert found[-1] == f"{budget.BASELINE} average_ratio=0.2"
+
+
+def last_kept() -> str:
+    """The last row of the techniques that the preset keeps, which is the preset."""
+    return [stage for stage in budget.stages() if stage in budget.LEVERS and budget.in_preset(budget.LEVERS[stage])][-1]
 
 
 def test_all_models_are_asked_for_the_same_tokens(
@@ -232,25 +237,27 @@ def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lever that the preset lacks is no ground for the next one."""
     losses = {"baseline": (4.0, 5.0), "no next sentences": (3.5, 4.1), "Muon": (3.7, 4.1), "short sequences first": (3.3, 4.1)}
+    losses[budget.WITHOUT] = (3.9, 4.5)
     made = {"commit": ["a" * 40, "b" * 40], "machine": ["abacus", "abacus"]}
     stages = {stage: {"loss": loss, "steps": 15, **made} for stage, loss in losses.items()}
     preset = {"no next sentences": True, "Muon": False, "short sequences first": True}
     monkeypatch.setattr(budget.markdown, "commands", lambda values: ["commands"])
     values = {"minutes": 15, "cores": 1, "stages": stages, "preset": preset}
     lines = budget.render(values).splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:7]]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:8]]
     assert [row[2:4] + row[5:] for row in cells] == [
         ["**4.500**", "-", "-", "15", "2", "yes"],
         ["**3.800**", "+0.700", "+15.6", "15", "2", "yes"],
         ["**3.900**", "-0.100", "-2.6", "15", "2", "no"],
         ["**3.700**", "+0.100", "+2.6", "15", "2", "yes"],
+        ["**4.200**", "-0.500", "-13.5", "15", "2", "no"],
         ["**3.700**", "+0.800", "+17.8", "", "2", ""],  # the preset, against the baseline
     ]
     note = f"The runs were made at commit {'a' * 12} on abacus; commit {'b' * 12} on abacus."
     assert f"Steps are those of 15 minutes of 1 core. {note}" in lines
     assert f"Steps are those of 15 minutes of 2 cores. {note}" in budget.render(values | {"cores": 2})
     stages["Muon"]["loss"] = stages["Muon"]["loss"][:1]
-    stages["short sequences first"]["loss"] = ()
+    stages["short sequences first"]["loss"] = stages[budget.WITHOUT]["loss"] = ()
     shown = budget.render(values)
     assert "| **3.700** | -0.200 | - | -5.7 | 15 | 1 | no |" in shown, "against the same seed"
     assert "short sequences" not in shown
@@ -262,10 +269,8 @@ def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_steps_take_the_time_that_was_planned() -> None:
-    """The last row of the techniques that the preset keeps is the preset."""
     planned = json.loads((provenance.ROOT / "results" / "budget.json").read_text("utf-8"))["plan"]
-    kept = [stage for stage in budget.stages() if stage == "baseline" or budget.in_preset(budget.LEVERS[stage])]
-    ratio = planned[budget.stages()[kept[-1]]]["steps"] / planned[budget.BASELINE]["steps"]
+    ratio = planned[budget.stages()[last_kept()]]["steps"] / planned[budget.BASELINE]["steps"]
     assert {each["precision"] for each in planned.values()} == {"bf16"}
     readme = json.loads((provenance.ROOT / "results" / "pretraining.json").read_text("utf-8"))["steps"]["last"]
     for model, time in budget_models.TIMES.items():
