@@ -130,20 +130,18 @@ def tune(
     folder = require_output_dir(output_dir, "runs/tuned")
     space = read_space(search or [], request.recipe, overrides if search else asked.options)
     seconds = math.inf if budget is None else _seconds(budget)
+    from bertkit.runs.tuning.study import Search
     from bertkit.runs.tuning.study import tune as run
 
-    run(
-        request,
-        space,
-        folder,
-        count=trials,
+    how = Search(
+        trials=trials,
         seeds=seeds or _SEEDS,
         held_out=held_out or ("test" if request.recipe.test else "10%"),
         seconds=seconds,
         prunes=prune,
         keep_trials=keep_trials,
-        overwrite=overwrite,
     )
+    run(request, space, folder, how, overwrite=overwrite)
 
 
 def _seconds(budget: str) -> float:

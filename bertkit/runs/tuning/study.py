@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertkit import progress
 from bertkit.config import filled
@@ -41,7 +41,7 @@ from bertkit.runs.target import Opened, open_model_or_run
 from bertkit.runs.tuning.search_space import Range, Space, shown
 from bertkit.runs.tuning.trials import JOURNAL, LOCKS, LOST, TRIES, WINNER, Trials, require_packages, start_alone
 from bertkit.tasks.recipe import Recipe
-from bertkit.tasks.splits import SET_ASIDE, read_splits
+from bertkit.tasks.splits import SET_ASIDE, Splits, read_splits
 from bertkit.tasks.task import Task
 from bertkit.training.loop import refuse_overlap
 
@@ -51,38 +51,80 @@ _PARTS = re.compile(rf"{TUNING_FILE}|{re.escape(JOURNAL)}(\.lock.*)?|{LOCKS}|{_B
 TUNING = Kind("tuning", None, _PARTS)
 
 
-def tune(
-    request: Request,
-    space: Space,
-    output_dir: Path,
-    *,
-    count: int | None,
-    seeds: int,
-    held_out: str,
-    seconds: float,
-    prunes: bool | None,
-    keep_trials: bool,
-    overwrite: bool,
-) -> dict[str, Any] | None:
-    """Train trials into output_dir/trial-N, and the winner with `seeds` seeds into output_dir/best; returns what tune.json has.
+class Search(NamedTuple):
+    """How to search. trials: their number; default: all points of the space, or DRAWN with ranges. seeds: of the winner.
+
+    held_out: a share of the training rows, or the name of a split. seconds: no trial starts that would end later. prunes:
+    default: only if there are ranges. keep_trials: keep the weights of all trials, not only of the best.
+    """
+
+    trials: int | None
+    seeds: int
+    held_out: str
+    seconds: float
+    prunes: bool | None
+    keep_trials: bool
+
+
+class _Tuning(NamedTuple):
+    """What all trials share. resolved: the request's recipe. split: of the rows that no trial sees. wanted: trials."""
+
+    request: Request
+    resolved: Recipe
+    data: Splits
+    split: str
+    plan: dict[str, Any]
+    wanted: int
+
+    def trial(self, settings: Mapping[str, Any]) -> Request:
+        """What a trial with these settings trains."""
+        return self.request.with_recipe(self.request.recipe.overridden(settings))
+
+
+def tune(request: Request, space: Space, output_dir: Path, search: Search, *, overwrite: bool) -> dict[str, Any] | None:
+    """Train trials into output_dir/trial-N, and the winner with several seeds into output_dir/best; returns what tune.json has.
 
     Several processes can run it on the same folder at once: each takes trials, resumes those that were stopped or killed, and
-    the last one trains the winner; the others return None. count: of trials; default: all points, or DRAWN if there are ranges.
-    held_out: a share of the training rows, or the name of a split. seconds: no trial starts that would end later. prunes:
-    default: only if there are ranges. keep_trials: keep the weights of all trials, not only of the best. Raises MachineError
-    without optuna, UsageError if the folder holds a tuning with other settings, or no trial has a score.
+    the last one trains the winner; the others return None. Raises MachineError without optuna, UsageError if the folder holds a
+    tuning with other settings, or no trial has a score.
     """
     require_packages()
-    deadline, recipe = time.monotonic() + seconds, request.recipe
-    refuse_int8(recipe.training.precision, "training")
+    deadline, training = time.monotonic() + search.seconds, request.recipe.training
+    refuse_int8(training.precision, "training")
     if {"schedule", "warmup_ratio", "decay_ratio"}.isdisjoint(space):
-        refuse_overlap(recipe.training)
-    accelerator = start_alone(recipe.training.device)
-    split = held_out
+        refuse_overlap(training)
+    accelerator = start_alone(training.device)
+    search = search._replace(prunes=space.points is None if search.prunes is None else search.prunes)
+    tuning, output = _prepare(request, space, output_dir, search, overwrite=overwrite)
+    output.move_aside()
+    output_dir.mkdir(parents=True, exist_ok=True)
+    held_out = plural(len(tuning.data.rows[tuning.split]), "row")
+    progress.note(f"{plural(tuning.wanted, 'trial')} of {space}; held out from tuning: {held_out}")
+    with Trials(output_dir, space, seed=filled(training).seed, prunes=bool(search.prunes)) as trials:
+        with trials.turn():
+            _settle_plan(output_dir, tuning.plan)
+        _train_trials(tuning, trials, deadline, keep=search.keep_trials)
+        others = [str(trial.number) for trial in trials.of("RUNNING")]
+        if others or not trials.lock(WINNER):
+            what = f"trial {listed(others)}" if others else "the winner"
+            progress.note(f"another process is still training {what}; the last to finish trains the winner")
+            return None
+        summary = _train_winner(tuning, trials, output_dir, search.seeds, accelerator)
+    show(report_tuning(summary, output_dir))
+    _warn_of_lost(summary["trials"])
+    folder = output_dir / _BEST
+    progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
+    return summary
+
+
+def _prepare(
+    request: Request, space: Space, output_dir: Path, search: Search, *, overwrite: bool
+) -> tuple[_Tuning, OutputFolder]:
+    """Read and check the rows of all splits, and the folder. Raises UsageError, DataError."""
+    held_out, split = search.held_out, search.held_out
     if parse_held_out(held_out) is not None:
-        recipe, split = replace(recipe, set_aside=held_out), SET_ASIDE
-    request = request.with_recipe(recipe)
-    resolved, pretrained = recipe.resolved(), open_model_or_run(request.model)
+        request, split = request.with_recipe(replace(request.recipe, set_aside=held_out)), SET_ASIDE
+    resolved, pretrained = request.recipe.resolved(), open_model_or_run(request.model)
     if held_out in (*resolved.splits, SET_ASIDE):
         hint = "give a share of the training rows, such as 10%, or another split, such as test"
         raise UsageError(f"--held-out is {held_out}; expected rows that no trial sees", hint=hint)
@@ -92,59 +134,56 @@ def tune(
     task = Task.fit(resolved, data.training, pretrained.config, fresh_head=request.fresh_head)
     for rows in data.rows.values():  # to refuse bad rows now
         task.examples(rows, labelled=True)
-    prunes = space.points is None if prunes is None else prunes
-    wanted = min(count or space.points or DRAWN, space.points or sys.maxsize)
     plan: dict[str, Any] = {
-        **request.plan(asdict(recipe.training)),
+        **request.plan(asdict(request.recipe.training)),
         "data": {"sha256": data.sha256},
-        "tuning": {"search": space, "held_out": held_out, "prune": prunes},
+        "tuning": {"search": space, "held_out": held_out, "prune": search.prunes},
     }
-    plan = as_json(plan)
-    output.move_aside()
-    output_dir.mkdir(parents=True, exist_ok=True)
-    progress.note(f"{plural(wanted, 'trial')} of {space}; held out from tuning: {plural(len(data.rows[split]), 'row')}")
-    of_trials = data._replace(rows={each: data.rows[each] for each in resolved.splits})
-    with Trials(output_dir, space, seed=filled(recipe.training).seed, prunes=prunes) as trials:
-        with trials.turn():
-            _settle_plan(output_dir, plan)
-        for number, trial in enumerate(iter(partial(trials.next, wanted, deadline), None)):
-            progress.note(f"trial {trial.number} (number {number + 1} of this process): {_settings_text(trial.params)}")
-            own = request.with_recipe(recipe.overridden(trial.params))
-            given = Given(of_trials, remarks_shown=number > 0)
-            trials.train(trial, partial(finetune, own, trials.folder_of(trial.number), is_part=True, given=given))
-            if not keep_trials:
-                trials.drop_weights()
-        if (begun := trials.begun) < wanted:
-            told = f"{begun} of {plural(wanted, 'trial')} started"
-            progress.note(f"--budget: this process starts no more trials, as the next may end too late; {told}")
-        others = [str(trial.number) for trial in trials.of("RUNNING")]
-        if others or not trials.lock(WINNER):
-            what = f"trial {listed(others)}" if others else "the winner"
-            progress.note(f"another process is still training {what}; the last to finish trains the winner")
-            return None
-        summary = {"plan": plan, **_describe(trials, 1 if resolved.greater_is_better else -1)}
-        if (best := trials.best()) is None:
-            show(report_tuning(summary, output_dir))
-            hint = "the column state shows why; try lower learning rates"
-            raise UsageError("no trial has a score", where=str(output_dir), hint=hint)
-        moved = _read(output_dir).get("winner", {}).get("trial", best.number) != best.number
-        write_json(output_dir / TUNING_FILE, summary)
-        if equal := [str(each.number) for each in trials.of("COMPLETE") if each.value == best.value and each != best]:
-            progress.warn(f"trials {listed([str(best.number), *equal])} have the best score; the first is used")
-        progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
-        winner, folder = recipe.overridden(best.params), output_dir / _BEST
-        finetune_series(SEEDS, request.with_recipe(winner), folder, count=seeds, overwrite=moved and folder.is_dir())
-        judged = {each: data.rows[each] for each in (resolved.eval_splits[0], split)}
-        summary["gap"] = _gap(winner.resolved(), SEEDS.runs_in(folder), judged, accelerator)
-        write_json(output_dir / TUNING_FILE, summary)
-    show(report_tuning(summary, output_dir))
-    if lost := [trial for trial in summary["trials"] if trial["state"] == LOST]:
+    wanted = min(search.trials or space.points or DRAWN, space.points or sys.maxsize)
+    return _Tuning(request, resolved, data, split, as_json(plan), wanted), output
+
+
+def _train_trials(tuning: _Tuning, trials: Trials, deadline: float, *, keep: bool) -> None:
+    """Train the trials that no process has taken, until the deadline. keep: the weights of all, not only of the best."""
+    data = tuning.data._replace(rows={split: tuning.data.rows[split] for split in tuning.resolved.splits})
+    for number, trial in enumerate(iter(partial(trials.next, tuning.wanted, deadline), None)):
+        progress.note(f"trial {trial.number} (number {number + 1} of this process): {_settings_text(trial.params)}")
+        given = Given(data, remarks_shown=number > 0)
+        folder = trials.folder_of(trial.number)
+        trials.train(trial, partial(finetune, tuning.trial(trial.params), folder, is_part=True, given=given))
+        if not keep:
+            trials.drop_weights()
+    if (begun := trials.begun) < tuning.wanted:
+        told = f"{begun} of {plural(tuning.wanted, 'trial')} started"
+        progress.note(f"--budget: this process starts no more trials, as the next may end too late; {told}")
+
+
+def _train_winner(tuning: _Tuning, trials: Trials, output_dir: Path, seeds: int, processes: Processes) -> dict[str, Any]:
+    """Train the best trial's settings with several seeds; returns what tune.json has. Raises UsageError without a score."""
+    summary = {"plan": tuning.plan, **_describe(trials, 1 if tuning.resolved.greater_is_better else -1)}
+    if (best := trials.best()) is None:
+        show(report_tuning(summary, output_dir))
+        hint = "the column state shows why; try lower learning rates"
+        raise UsageError("no trial has a score", where=str(output_dir), hint=hint)
+    moved = _read(output_dir).get("winner", {}).get("trial", best.number) != best.number
+    write_json(output_dir / TUNING_FILE, summary)
+    if equal := [str(each.number) for each in trials.of("COMPLETE") if each.value == best.value and each != best]:
+        progress.warn(f"trials {listed([str(best.number), *equal])} have the best score; the first is used")
+    progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
+    winner, folder = tuning.trial(best.params), output_dir / _BEST
+    finetune_series(SEEDS, winner, folder, count=seeds, overwrite=moved and folder.is_dir())
+    judged = {split: tuning.data.rows[split] for split in (tuning.resolved.eval_splits[0], tuning.split)}
+    summary["gap"] = _gap(winner.recipe.resolved(), SEEDS.runs_in(folder), judged, processes)
+    write_json(output_dir / TUNING_FILE, summary)
+    return summary
+
+
+def _warn_of_lost(trials: Sequence[Mapping[str, Any]]) -> None:
+    if lost := [trial for trial in trials if trial["state"] == LOST]:
         never = "; ".join(_settings_text(trial["settings"]) for trial in lost)
         have, each = ("has", "it") if len(lost) == 1 else ("have", "each")
-        what = f"{len(lost)} of {plural(len(summary['trials']), 'trial')} {have} no score"
+        what = f"{len(lost)} of {plural(len(trials), 'trial')} {have} no score"
         progress.warn(f"{what}: {each} was killed {TRIES} times ({never})")
-    progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
-    return summary
 
 
 def _settings_text(settings: Mapping[str, Any]) -> str:
