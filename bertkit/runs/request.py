@@ -30,11 +30,11 @@ class Request:
 
     @property
     def reads(self) -> list[str | Path]:
-        """The model, and the files and folders of the data."""
-        return [self.model, *input_paths(self.recipe, self.name)]
+        """The model's folder or name, and the files and folders of the data and of the recipe's code."""
+        return [Path(self.model).expanduser(), *input_paths(self.recipe, self.name)]
 
     def plan(self, training: Mapping[str, Any]) -> dict[str, Any]:
-        """What the runs of one folder have in common. training: its settings."""
+        """What the runs of one folder have in common. training: the settings of the training."""
         return {
             "recipe": to_json(self.recipe.resolved(), name=self.name),
             "training": {**training},

@@ -283,7 +283,9 @@ def test_a_run_resumed_by_another_number_of_processes_is_reported(tmp_path: Path
 
 
 @pytest.mark.parametrize("seeds", [None, 2])
-def test_overwrite_does_not_move_what_a_run_reads(seeds: int | None, model: Path, tmp_path: Path) -> None:
+def test_overwrite_does_not_move_what_a_run_reads(
+    seeds: int | None, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "run"
     run = folder if seeds is None else folder / "seed-1"
     a_run(run, status="finished")
@@ -291,7 +293,10 @@ def test_overwrite_does_not_move_what_a_run_reads(seeds: int | None, model: Path
     for place in (tmp_path, run):
         (place / "rows.jsonl").write_text(rows, encoding="utf-8")
     inside = shutil.copytree(model, run / "model")
-    for read, given in ((inside, (inside, tmp_path / "rows.jsonl")), (run / "rows.jsonl", (model, run / "rows.jsonl"))):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rows_outside, rows_inside, from_home = tmp_path / "rows.jsonl", run / "rows.jsonl", Path("~") / inside.relative_to(tmp_path)
+    given_and_read = {(inside, rows_outside): inside, (model, rows_inside): rows_inside, (from_home, rows_outside): inside}
+    for given, read in given_and_read.items():
         with pytest.raises(UsageError) as error:
             train(folder, *given, seeds=seeds, overwrite=True)
         assert f"would move {read}," in error.value.what
