@@ -296,7 +296,7 @@ def test_a_run_gives_model_recipe_and_options(
     assert (folder, named) == (Path("again"), {"resume": "never", "overwrite": True, "baselines": True})
 
 
-def test_a_dry_run_measures_and_writes_nothing(tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_a_dry_run_measures_and_writes_nothing(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
     import transformers
 
     (tmp_path / "good.csv").write_text(GOOD + GOOD.partition("\n")[2] * 9, encoding="utf-8")  # 40 rows
@@ -310,6 +310,8 @@ def test_a_dry_run_measures_and_writes_nothing(tiny_model_dir: Path, tmp_path: P
         True,
         True,
     )
+    files = ("--train", "good.csv", "--validation", "good.csv", "--max-length", 16, "-o", "run")
+    assert run_bertkit("finetune", "text-classification", *files, "-m", tiny_model_dir, "--dry-run").code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["good.csv"]
 
 

@@ -351,9 +351,12 @@ def test_max_length_truncates_predictions_and_explanations(classifier: Path) -> 
     assert [score != 0 for _, score in explained.words] == [True] * 3 + [False] * 4
 
 
-@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertForQuestionAnswering"])
-def test_only_text_classification_is_explained(make_model_dir: Callable[..., Path], architecture: str) -> None:
-    with pytest.raises(UsageError, match="only text classification is explained"):
+@pytest.mark.parametrize(
+    ("architecture", "family"),
+    [("BertForMaskedLM", "a pre-trained model"), ("BertForQuestionAnswering", "question-answering")],
+)
+def test_only_text_classification_is_explained(make_model_dir: Callable[..., Path], architecture: str, family: str) -> None:
+    with pytest.raises(UsageError, match=f"^only text classification is explained, not {family}$"):
         bertkit.load(make_model_dir(architecture), **FP32).explain(["no"])
 
 

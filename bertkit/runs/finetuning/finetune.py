@@ -1,4 +1,4 @@
-"""Fine-tune a model on a recipe into a run folder."""
+"""Fine-tune a model on a recipe into a run folder, or try it out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Given(NamedTuple):
     remarks_shown: bool = False
 
 
-NOTHING = Given()
+_NOTHING = Given()
 
 
 class _Fitted(NamedTuple):
@@ -64,9 +64,9 @@ class _Fitted(NamedTuple):
     splits: dict[str, Split]
     described: dict[str, dict[str, Any]]
 
-    def examples(self, *, wanted: bool) -> dict[str, Examples]:
-        """The rows of each split; none unless wanted."""
-        return {name: split.examples for name, split in self.splits.items()} if wanted else {}
+    def examples(self) -> dict[str, Examples]:
+        """The rows of each split."""
+        return {name: split.examples for name, split in self.splits.items()}
 
 
 def finetune(
@@ -77,7 +77,7 @@ def finetune(
     overwrite: bool = False,
     baselines: bool = False,
     is_part: bool = False,
-    given: Given = NOTHING,
+    given: Given = _NOTHING,
     evaluated: Callable[[float | None], object] = lambda objective: None,
 ) -> dict[str, Any]:
     """Train a model on a recipe's data into the run folder output_dir. Returns the final content of run.json.
@@ -100,7 +100,7 @@ def finetune(
         recorded=before.get("dtype"),
         resuming=run.resume_from is not None,
     )
-    examples = fitted.examples(wanted=baselines)
+    examples = fitted.examples() if baselines else {}
     fitted.splits.clear()  # to free memory: the training has its own copy
     values = describe_run(
         recipe=to_json(fitted.recipe, name=request.name),
@@ -121,18 +121,24 @@ def finetune(
 
 
 def try_finetuning(
-    request: Request, *, num_examples: int = 3, baselines: bool = False, given: Given = NOTHING
+    request: Request, *, num_examples: int = 3, baselines: bool = False, given: Given = _NOTHING
 ) -> dict[str, Any]:
     """Show some examples, time the first steps, and write nothing. Returns what was measured, with the baselines' scores."""
     accelerator = _start(request.recipe)
     fitted = _fit(request, accelerator, given, before={})
-    shown = fitted.splits[request.recipe.train_split]
-    show(preview(fitted.task, shown.examples, shown.features, fitted.pretrained.tokenizer, count=num_examples))
+    _show_examples(fitted, num_examples)
     training = prepare_training(fitted.task, fitted.splits, fitted.pretrained, accelerator, recorded=None, resuming=False)
-    if (to_beat := baselines_of(training, fitted.examples(wanted=baselines))) is None:
+    examples = fitted.examples() if baselines else {}
+    fitted.splits.clear()  # as in a run, whose memory is measured here
+    if (to_beat := baselines_of(training, examples)) is None:
         return try_out(training)
     show(to_beat.report())
     return try_out(training) | {"baselines": to_beat.first_scores()}
+
+
+def _show_examples(fitted: _Fitted, count: int) -> None:
+    rows = fitted.splits[fitted.recipe.train_split]
+    show(preview(fitted.task, rows.examples, rows.features, fitted.pretrained.tokenizer, count=count))
 
 
 def _start(recipe: Recipe) -> Accelerator:

@@ -79,7 +79,7 @@ def finetune_series(
             progress.note(f"{output_dir} has more {series.nouns}, which the summary leaves out: {listed([*map(str, more)])}")
         if data is None and len(finished) < count:
             data = read_splits(resolved, read=read)
-        remarks_shown = is_part  # those on rows that all runs share, once, here or by the command
+        remarks_shown = is_part  # else the first run shows those on rows that all runs share
         for number in range(1, count + 1):
             folder = output_dir / f"{series.noun}-{number}"
             if number in finished:

@@ -13,7 +13,7 @@ from bertkit.tasks.block import read_block
 
 
 def kind_of(name: str) -> type[Predictor]:
-    """The kind of predictor for a model, by its config.json. Raises ModelError."""
+    """The kind of predictor for a model, by its config.json. Raises ModelError, UsageError."""
     if is_language_model(name):
         return LanguageModelPredictor
     return Predictor if read_block(read_config(resolve(name)), name) is None else TaskPredictor

@@ -238,7 +238,7 @@ class Predictor:
 
     def explain(self, rows: Iterable[Row], label: str | None = None) -> list[Explanation]:
         """Why rows get their label; only for text classification."""
-        raise UsageError(f"the model is for {self.presentation.family}; only text classification is explained")
+        raise UsageError(f"only text classification is explained, not {self.presentation.family}")
 
     def score(self, texts: Iterable[str]) -> NDArray[np.float64]:
         """How likely texts are; only for language models."""
