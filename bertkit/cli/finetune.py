@@ -88,11 +88,10 @@ def finetune(
     """
     from bertkit.runs.glue import benchmark as glue
 
-    replaced = fresh_head or (None if ignore_mismatched_sizes else False)
-    asked = ask(recipe, model, config, preset, overrides, command=finetune, fresh_head=replaced)
+    fresh = fresh_head or (None if ignore_mismatched_sizes else False)
+    asked = ask(recipe, model, config, preset, overrides, command=finetune, fresh_head=fresh)
     recipe = asked.recipe
-    if not dry_run:
-        require_output_dir(output_dir, "runs/mine")
+    folder = output_dir if dry_run else require_output_dir(output_dir, "runs/mine")
     if tasks is not None and recipe != glue.NAME:
         raise UsageError(f"--tasks is for the recipe {glue.NAME}, not for {recipe}")
     series = "--seeds" if seeds is not None else "--folds" if folds is not None else None
@@ -111,16 +110,16 @@ def finetune(
 
         try_finetuning(asked.load(), baselines=not no_baselines)
         return
-    assert output_dir is not None
+    assert folder is not None
     run = _run(seeds, folds, resume)
     if recipe != glue.NAME:
-        run(asked.load(), output_dir, overwrite=overwrite, baselines=not no_baselines)
+        run(asked.load(), folder, overwrite=overwrite, baselines=not no_baselines)
         return
     glue.finetune_glue(
         [task.strip() for task in tasks.split(",")] if tasks else [],
         asked.options,
         run,
-        output_dir,
+        folder,
         several=seeds is not None,
         model=asked.model,
         fresh_head=asked.fresh_head,

@@ -37,7 +37,7 @@ class Split:
 
     @classmethod
     def joined(cls, splits: Sequence[Split]) -> Split:
-        """The rows of several splits with the same columns as one, without targets."""
+        """The rows of several splits with the same columns as one, numbered from 0, without targets."""
         if len(splits) == 1:
             return splits[0]
         begins = offsets_of(np.array([len(split.examples) for split in splits]))

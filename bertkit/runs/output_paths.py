@@ -25,7 +25,7 @@ def refuse_unfit_folder(folder: Path) -> None:
 def refuse_unusable_file(output: Path, sources: Sequence[str], *, overwrite: bool) -> None:
     """Raise UsageError for an --output that cannot be written, or exists, before any work; MachineError for its folder.
 
-    sources: the files that are read.
+    sources: what is read.
     """
     if not output.absolute().parent.is_dir():
         raise UsageError("the folder of --output does not exist", where=str(output.parent), hint="create it first")

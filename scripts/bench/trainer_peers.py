@@ -1,4 +1,4 @@
-"""What transformers' Trainer is compared by: its settings, and its model, encoded rows and collator for each family."""
+"""The Trainer's side of the comparison: its settings, and for each family its model, encoded rows and collator."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@
     python -m scripts.results.budget --minutes 2 --seeds 2    a rehearsal: results/budget.json stays as it is
 
 First the rows take short turns to plan how many steps fit into the time, for a quarter of an hour, with as many cores as a run
-will have. Then each seed makes those steps with the baseline and all levers, at whatever speed, on whatever machine. A lever
-stands on top of those before it that are in the preset. results/budget.json is written after each run; those in it are not made
-again, and a run that was stopped resumes. Run it by `make budget`.
+will have. Then each seed makes those steps with the baseline, all levers, and the preset without Muon, at whatever speed, on
+whatever machine. A lever stands on top of those before it that are in the preset. results/budget.json is written after each
+run; those in it are not made again, and a run that was stopped resumes. Run it by `make budget`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LEVERS = {  # in the table's words -> options
     "batches that grow": "rampup_batch_size=16:20%",
     "the average of the last weights": "average_ratio=0.2",
 }
-WITHOUT = "the preset without Muon"  # which gains little where it is added, for the loss is on its first plateau there
+WITHOUT = "the preset without Muon"  # Muon gains little in its own row, where the loss is still on its first plateau
 PRETRAIN = ("pretrain", pretraining.CORPUS, "--model-size", "mini")  # what all rows begin with
 FOLDER = "runs/results/budget"
 MINUTES = 15  # of a run that counts
@@ -70,13 +70,13 @@ def in_preset(options: str) -> bool:
 
 
 def stages() -> dict[str, str]:
-    """The options for each row of the table: the baseline, the levers, and the preset without one of them."""
+    """The options for each row of the table: the baseline, the levers, and the preset without Muon."""
     found, kept = {"baseline": BASELINE}, BASELINE
     for lever, options in LEVERS.items():
         found[lever] = f"{kept} {options}"
         kept = found[lever] if in_preset(options) else kept
     without = " ".join(word for word in kept.split() if word != LEVERS["Muon"])
-    return found if without == BASELINE else {**found, WITHOUT: without}
+    return found if without in (BASELINE, kept) else {**found, WITHOUT: without}
 
 
 def words_of(stage: str) -> list[str]:
@@ -235,7 +235,7 @@ def _described(values: Mapping[str, Any], minutes: float) -> dict[str, Any]:
 
 
 def render(values: Mapping[str, Any]) -> str:
-    """The table under HEADER: each lever against the last row before it that the preset keeps, seed by seed; and at the end the
+    """The table under HEADER: each row against the last one before it that the preset keeps, seed by seed; and at the end the
     preset's levers together against the baseline.
     """
     stages, preset = values["stages"], values["preset"]

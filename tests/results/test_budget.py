@@ -48,6 +48,8 @@ def test_the_preset_is_the_baseline_and_the_levers_that_stand_below_others(monke
     assert found[1] == f"{budget.BASELINE} optimizer=muon"
     assert all(options.startswith(f"{found[1]} ") and options.count("=") == 6 for options in found[2:-1])
     assert found[-1] == f"{budget.BASELINE} average_ratio=0.2"
+    monkeypatch.setitem(budget.PRETRAINING_PRESETS, "budget", {"average_ratio": 0.2})
+    assert budget.WITHOUT not in budget.stages()
 
 
 def last_kept() -> str:

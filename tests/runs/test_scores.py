@@ -158,7 +158,7 @@ def test_training_rows_are_no_substitute_for_rows_to_evaluate_on(model: Path, da
     target = open_target(str(model), "text-classification", {"validation": str(data), "labels": "no,yes"})
     recipe = replace(target.task.recipe, validation=None, data=str(data.parent), eval_splits=())
     with pytest.raises(UsageError, match="no split to evaluate on"):
-        evaluate_target(replace(target, task=replace(target.task, recipe=recipe)))
+        evaluate_target(target.with_recipe(recipe))
 
 
 def test_a_model_with_unnamed_labels_in_another_order(model: Path, data: Path, tmp_path: Path) -> None:

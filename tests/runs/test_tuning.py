@@ -642,8 +642,7 @@ def test_the_range_is_where_the_loss_falls() -> None:
 def test_a_range_test_writes_nothing(run_bertkit, model: Path, place: Path) -> None:
     before = sorted(path.name for path in place.iterdir())
     search = ("tune", "text-classification", "--train", "rows.csv", "-m", model, "--find-learning-rate", *FIXED[:-2])
-    ran = run_bertkit(
-        *search, "--schedule", "warmup_stable_decay", "--decay-ratio", "0.3"
-    )  # neither matters: all steps warm up
+    # The schedule does not matter: all steps warm up.
+    ran = run_bertkit(*search, "--schedule", "warmup_stable_decay", "--decay-ratio", "0.3")
     assert (ran.code, "learning-rate range test" in ran.err) == (0, True), ran.err
     assert sorted(path.name for path in place.iterdir()) == before

@@ -38,7 +38,7 @@ from bertkit.model.heads import (
 )
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import train
-from bertkit.training.optimizer import Optimizer
+from bertkit.training.optimizer import RULES, Optimizer
 
 aten = torch.ops.aten
 READING = {aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.equal, aten.is_nonzero, aten._unique2}
@@ -209,10 +209,14 @@ def test_a_step_of_any_head_reads_nothing(case: str, tmp_path: Path) -> None:
     run(case, watched, tmp_path, precision="bf16", optimizer="adamw", micro_batch_tokens=40)
 
 
-@pytest.mark.parametrize("case", ["weights", "choice, max", "tags, crf, intents", "answers", "mlm+nsp"])
-@pytest.mark.parametrize("optimizer", ["lamb", "muon"])
-def test_a_step_of_any_optimizer_reads_nothing(case: str, optimizer: str, tmp_path: Path) -> None:
-    run(case, watched, tmp_path, precision="fp32", optimizer=optimizer, micro_batch_tokens=10_000)
+SEVERAL = ("weights", "decoder", "choice, max", "tags, bilstm, intents", "tags, crf", "answers", "mlm+nsp")
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+@pytest.mark.parametrize(("optimizer", "precision"), [*((rule, "fp32") for rule in RULES), ("muon", "bf16")])
+def test_a_step_of_any_optimizer_reads_nothing(case: str, optimizer: str, precision: str, tmp_path: Path) -> None:
+    """In whole batches; the heads above have a few sequences at a time."""
+    run(case, watched, tmp_path, precision=precision, optimizer=optimizer, micro_batch_tokens=10_000)
 
 
 @pytest.mark.parametrize(

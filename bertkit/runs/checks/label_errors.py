@@ -88,7 +88,7 @@ def _base_model_hint(run: Mapping[str, Any]) -> str:
 def find_label_errors(request: Request, output_dir: Path, *, folds: int) -> dict[str, Any]:
     """Train the folds that are not trained yet, and rank all training rows by how likely their labels are wrong.
 
-    request: its recipe is resolved. Returns the content of label_errors.json: numbers of rows and labels,
+    request: its recipe is resolved, and its head fresh. Returns the content of label_errors.json: numbers of rows and labels,
     `pairs` of given and suggested labels with their counts, and the `worst` rows. All rows are in label_errors.csv. Raises what
     fine-tuning raises. Call `refuse_classless` and `refuse_trained` first.
     """

@@ -48,8 +48,8 @@ def refuse_unevaluated(recipe: Recipe) -> None:
 def measure_learning_curve(request: Request, output_dir: Path, shares: Sequence[float], *, seeds: int) -> dict[str, Any]:
     """Train on each share of the rows with each seed, unless that is done, and fit the curve of the first score.
 
-    A share has the same rows for all seeds, and larger shares contain them. request: its recipe is resolved.
-    Returns the content of learning_curve.json: see `describe_curve`. Raises what fine-tuning raises.
+    A share has the same rows for all seeds, and larger shares contain them. request: its recipe is resolved, and its head
+    fresh. Returns the content of learning_curve.json: see `describe_curve`. Raises what fine-tuning raises.
     """
     recipe, name = request.recipe, request.name
     split = recipe.eval_splits[0]

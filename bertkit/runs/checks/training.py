@@ -62,7 +62,7 @@ class TrainingChecks:
     def run(self, request: Request, rows: Examples, *, count: int) -> dict[str, Any]:
         """Train what is not trained yet, and show what is found, as returned. count: of rows to show.
 
-        request: its recipe is resolved. rows: to train on, standardized. Raises UsageError, MachineError.
+        request: its recipe is resolved, and its head fresh. rows: to train on, standardized. Raises UsageError, MachineError.
         """
         assert self.output_dir is not None
         if self.label_errors and (trained := label_errors.fine_tuned_run(request.model)) is not None:

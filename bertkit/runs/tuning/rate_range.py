@@ -32,8 +32,7 @@ class _Enough(Exception):
 def find_learning_rate(request: Request) -> Report:
     """Train STEPS steps with a rising learning rate, and show the loss by rate and a range to search; nothing is kept.
 
-    Raises UsageError if a launcher has started several processes, or the
-    loss is not finite within the first steps.
+    Raises UsageError if a launcher has started several processes, or the loss is not finite within the first steps.
     """
     recipe = request.recipe
     start_alone(recipe.training.device)

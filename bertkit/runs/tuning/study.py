@@ -67,7 +67,7 @@ class Search(NamedTuple):
 
 
 class _Tuning(NamedTuple):
-    """What all trials share. resolved: the request's recipe. split: of the rows that no trial sees. wanted: trials."""
+    """What all trials share. resolved: the request's recipe. split: of the rows that no trial sees. wanted: how many trials."""
 
     request: Request
     resolved: Recipe
@@ -98,8 +98,8 @@ def tune(request: Request, space: Space, output_dir: Path, search: Search, *, ov
     tuning, output = _prepare(request, space, output_dir, search, overwrite=overwrite)
     output.move_aside()
     output_dir.mkdir(parents=True, exist_ok=True)
-    held_out = plural(len(tuning.data.rows[tuning.split]), "row")
-    progress.note(f"{plural(tuning.wanted, 'trial')} of {space}; held out from tuning: {held_out}")
+    unseen = plural(len(tuning.data.rows[tuning.split]), "row")
+    progress.note(f"{plural(tuning.wanted, 'trial')} of {space}; held out from tuning: {unseen}")
     with Trials(output_dir, space, seed=filled(training).seed, prunes=bool(search.prunes)) as trials:
         with trials.turn():
             _settle_plan(output_dir, tuning.plan)
@@ -121,7 +121,7 @@ def _prepare(
     request: Request, space: Space, output_dir: Path, search: Search, *, overwrite: bool
 ) -> tuple[_Tuning, OutputFolder]:
     """Read and check the rows of all splits, and the folder. Raises UsageError, DataError."""
-    held_out, split = search.held_out, search.held_out
+    held_out = split = search.held_out
     if parse_held_out(held_out) is not None:
         request, split = request.with_recipe(replace(request.recipe, set_aside=held_out)), SET_ASIDE
     resolved, pretrained = request.recipe.resolved(), open_model_or_run(request.model)
