@@ -106,4 +106,4 @@ def _draw(
         else:
             style = _MASKED if token_id == sampler.tokenizer.mask_token_id else _REPLACED
             line += Text(f"{token}({plain(names[targets[position]]).plain})", style=style)
-    return line + Text(f"  ({len(ids)} tokens, {len(targets)} targets)", style="dim")
+    return line + Text(f"  ({plural(len(ids), 'token')}, {plural(len(targets), 'target')})", style="dim")

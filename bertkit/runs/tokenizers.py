@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from bertkit import progress
 from bertkit.corpus.texts import TextSources, report_left_out
@@ -59,7 +60,7 @@ def extend_model(
     if len(words) < most:
         least = f"at least {plural(min_frequency, 'time')} (--min-frequency)"
         progress.note(f"fewer than --add {most}: no other word that the tokenizer splits occurs {least}")
-    progress.note(f"next: bertkit corpus build TEXT... --tokenizer {output_dir} --output-dir ...")
+    progress.note(f"next: bertkit corpus build TEXT... --tokenizer {quote(str(output_dir))} --output-dir ...")
     return tokenizer
 
 

@@ -349,6 +349,8 @@ def test_max_length_truncates_predictions_and_explanations(classifier: Path) -> 
     assert short.probabilities.tolist() != pytest.approx(long.probabilities.tolist(), abs=1e-4)
     (explained,) = predictor.explain([text])
     assert [score != 0 for _, score in explained.words] == [True] * 3 + [False] * 4
+    with pytest.raises(UsageError, match=r"^max_length is 9999; the model has \d+ positions"):
+        predictor.max_length = 9999
 
 
 @pytest.mark.parametrize(
@@ -426,6 +428,7 @@ def test_texts_are_scored_token_by_token(make_model_dir: Callable[..., Path], ar
     assert scorer.score(texts).tolist() == pytest.approx(wanted, rel=1e-4)
     assert scorer.score(iter(texts)).tolist() == pytest.approx(wanted, rel=1e-4)
     assert scorer.score([]).shape == (0,)
+    assert scorer.score(["", " ", ""]).tolist() == [0.0] * 3, "nothing is predicted of an empty text"
     for one in ("no", {"text": "no"}):
         with pytest.raises(UsageError, match="one row"):
             scorer.score(one)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -209,7 +210,7 @@ def train_into(
     if architecture == "BertModel":
         progress.note("transformers does not know this head: it opens the folder only as an encoder")
     if not is_part:
-        progress.note(f"the best model is in {folder}; next: bertkit predict {folder} FILE")
+        progress.note(f"the best model is in {folder}; next: bertkit predict {quote(str(folder))} FILE")
     return values
 
 

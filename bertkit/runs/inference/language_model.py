@@ -179,7 +179,7 @@ class LanguageModelPredictor(Predictor):
         found = np.zeros(len(given))
         for first in range(0, len(given), TEXTS_SCORED):
             features = self._targets(encoded, range(first, min(first + TEXTS_SCORED, len(given))), module)
-            scored = self._run(module, features)[module.term]
+            scored = self._run(module, features).get(module.term, [])  # none if all texts are empty
             np.add.at(found, features.examples, [float(rows[:, 0].sum()) for rows in scored])
         return found
 

@@ -27,7 +27,7 @@ from bertkit.model.directory import load_weights
 from bertkit.model.heads import Head, Vectors
 from bertkit.model.int8 import quantize
 from bertkit.model.precision import Precision, multiply_in, resolve_precision
-from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_many_segments
+from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_long, refuse_too_many_segments
 from bertkit.progress import NO_BAR, Bar
 from bertkit.readers import Examples, batched, columns_of, window_sizes
 from bertkit.runs.encoded import Split
@@ -57,6 +57,16 @@ class Predictor:
         self.max_length = min(LONGEST, pretrained.config.max_position_embeddings)
         self.micro_batch_tokens = filled(TrainConfig()).micro_batch_tokens
         self._encoding = threading.Lock()  # the tokenizer keeps a cache
+
+    @property
+    def max_length(self) -> int:
+        """Maximum tokens of a sequence; what is longer is truncated, or read in windows, as in training."""
+        return self._max_length
+
+    @max_length.setter
+    def max_length(self, value: int) -> None:
+        refuse_too_long(value, self.pretrained.config, option="max_length")
+        self._max_length = value
 
     @cached_property
     def precision(self) -> Precision:

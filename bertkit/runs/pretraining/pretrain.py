@@ -133,7 +133,7 @@ def pretrain(
     )
     most = f"{'up to ' if config.rampup_batch_size else ''}{config.batch_size} sequences"
     progress.note(
-        f"{steps} steps of {most} of at most {longest} tokens; "
+        f"{plural(steps, 'step')} of {most} of at most {longest} tokens; "
         f"{plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device.type}, {precision.recorded}"
     )
     if run is None:

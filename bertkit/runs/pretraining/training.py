@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -115,7 +116,7 @@ def train_into(run: RunFolder, training: PreparedPretraining, values: dict[str, 
     if state.best_scores:
         show(Report([scores_table(state, str(folder))]))
         _warn_of_loss(state.best_scores[f"validation/{training.objective.token_term}_loss"], training.to_beat)
-    progress.note(f"the model is in {folder}; next: bertkit finetune RECIPE --model {folder} --output-dir ...")
+    progress.note(f"the model is in {folder}; next: bertkit finetune RECIPE --model {quote(str(folder))} --output-dir ...")
     return values
 
 

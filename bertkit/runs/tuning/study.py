@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from bertkit import progress
@@ -113,7 +114,7 @@ def tune(request: Request, space: Space, output_dir: Path, search: Search, *, ov
     show(report_tuning(summary, output_dir))
     _warn_of_lost(summary["trials"])
     folder = output_dir / _BEST
-    progress.note(f"the winner's runs are in {folder}; next: bertkit predict {folder} FILE")
+    progress.note(f"the winner's runs are in {folder}; next: bertkit predict {quote(str(folder))} FILE")
     return summary
 
 
