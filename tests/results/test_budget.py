@@ -275,18 +275,16 @@ def test_the_steps_take_the_time_that_was_planned() -> None:
     ratio = planned[budget.stages()[last_kept()]]["steps"] / planned[budget.BASELINE]["steps"]
     assert {each["precision"] for each in planned.values()} == {"bf16"}
     readme = json.loads((provenance.ROOT / "results" / "pretraining.json").read_text("utf-8"))["steps"]["last"]
-    for model, time in budget_models.TIMES.items():
-        assert budget_models.STEPS[model] == round(readme * time * (1 if model == "baseline" else ratio))
-    assert budget_models.TIMES["baseline"] == budget_models.TIMES["preset"] == 1
+    assert {"baseline": readme, "preset": round(readme * ratio)} == budget_models.STEPS
 
 
 def test_the_models_are_those_of_the_two_commands() -> None:
-    baseline, *presets = (settings(line) for line in budget_models.COMMANDS.values())
+    baseline, preset = (settings(line) for line in budget_models.COMMANDS.values())
     del baseline["max_steps"]
     model = settings(pretraining.COMMANDS[f"{pretraining.MODEL}/README.md"])
     assert PretrainConfig.of(baseline) == PretrainConfig.of({**model, "hours": None, "precision": "bf16"})
-    assert [set(each) for each in presets] == [{"max_steps", "precision"}] * 2, "nothing overrides the preset"
-    assert all("--preset budget" in line for line in [*budget_models.COMMANDS.values()][1:])
+    assert set(preset) == {"max_steps", "precision"}, "nothing overrides the preset"
+    assert "--preset budget" in [*budget_models.COMMANDS.values()][1]
     assert PRETRAINING_PRESETS.keys() == {"budget"}
 
 
@@ -304,17 +302,13 @@ def test_the_models_are_made_once_and_compared(monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setattr(module, "execute", execute)
     for module in (budget_models, pretraining, command_lines):
         monkeypatch.setattr(module, "ROOT", tmp_path)
-    losses = {"baseline": 3.5, "preset": 3.25, "preset-60-percent": 3.625}
+    losses = {"baseline": 3.5, "preset": 3.25}
     monkeypatch.setattr(budget, "held_out_loss", lambda folder: losses[folder.name])
-    monkeypatch.setattr(budget_models, "STEPS", {"baseline": 10000, "preset": 8000, "preset, 60% of the time": 4800})
+    monkeypatch.setattr(budget_models, "STEPS", {"baseline": 10000, "preset": 8000})
     values: dict[str, Any] = budget_models.measure(force=False)
     assert [line.removesuffix(" --overwrite") for line in lines] == values["command"] == budget_models.commands()
     table = budget_models.render(values).splitlines()
-    assert table[2:5] == [
-        "| baseline | 10,000 | 100% | **3.500** | - |",
-        "| preset | 8,000 | 100% | **3.250** | +0.250 |",
-        "| preset, 60% of the time | 4,800 | 60% | **3.625** | -0.125 |",
-    ]
+    assert table[2:4] == ["| baseline | 10,000 | **3.500** | - |", "| preset | 8,000 | **3.250** | +0.250 |"]
     lines.clear()
     (tmp_path / pretraining.CORPUS / "meta.json").touch()
     (tmp_path / pretraining.FOLDER / "tokenizer" / "vocab.txt").touch()
