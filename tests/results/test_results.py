@@ -26,6 +26,7 @@ from scripts.provenance import FP32
 from scripts.results import __main__ as results
 from scripts.results import (
     budget,
+    budget_models,
     command_lines,
     defaults,
     entry_results,
@@ -38,7 +39,7 @@ from scripts.results import (
     scale,
     trainer,
 )
-from scripts.results.entries import ENTRIES, Entry
+from scripts.results.entries import ENTRIES, FROM_BUDGET, Entry
 
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {entry.name: entry for entry in ENTRIES}
@@ -173,9 +174,10 @@ def test_a_result_says_where_it_comes_from(path: Path) -> None:
     assert not of_a_model or values["seeds"]
     assert all(isinstance(seed, int) for seed in values.get("seeds", ()))
     assert {"bertkit", "python", "torch", "transformers"} <= set(values["versions"])
-    of_several = (pretraining.NAME, budget.NAME, own_text.NAME, gpu.NAME, *paper_tables.TABLES)
+    of_several = (pretraining.NAME, budget.NAME, budget_models.NAME, own_text.NAME, gpu.NAME, *paper_tables.TABLES)
     if of_a_model and path.stem not in of_several:
-        assert values["model"]["name"] == (BY_NAME[path.stem].model if path.stem in BY_NAME else "minilm")
+        first = budget_models.FOLDERS["baseline"] if path.stem in FROM_BUDGET else "minilm"
+        assert values["model"]["name"] == (BY_NAME[path.stem].model if path.stem in BY_NAME else first)
         assert re.fullmatch(r"[0-9a-f]{64}", values["model"]["sha256"])
     assert all(line.startswith(("bertkit ", "python -m scripts.", "printf ")) for line in values["command"])
     assert not re.search(r'[ "]/', path.read_text(encoding="utf-8")), "a path of a machine"
