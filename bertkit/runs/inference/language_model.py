@@ -74,7 +74,8 @@ class LanguageModelPredictor(Predictor):
         """settings: the lengths of texts and batches. opening: options for files: encoding, max_file_size, on_error."""
         super().__init__(pretrained, processes, precision)
         if settings is not None:
-            self.max_length, self.micro_batch_tokens = settings.max_length, settings.micro_batch_tokens
+            self.max_length = min(settings.max_length, pretrained.config.max_position_embeddings)
+            self.micro_batch_tokens = settings.micro_batch_tokens
         self.top_k, self.opening = top_k, opening
 
     def _build(self) -> Head:
