@@ -13,6 +13,7 @@ from bertkit.corpus.directory import read_meta
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.corpus.sampling import CorpusSampler
 from bertkit.corpus.shard import Shard
+from bertkit.errors import plural
 from bertkit.text.tokenizer import Tokenizer
 
 
@@ -45,7 +46,7 @@ def test_the_first_sequences_of_the_training_are_shown(corpus: Path, run_bertkit
         tokens = re.sub(r"\([^()]+\)|##| ", "", body)
         assert tokens == "".join(names[number] for number in ids).replace("##", "")
         targets = len(features.labels["mlm"][sequence]) if objective != "clm" else 0
-        assert tail == f"{len(ids)} tokens, {targets} targets)"
+        assert tail == f"{plural(len(ids), 'token')}, {plural(targets, 'target')})"
     assert ("next" in ran.err.partition("sequences per epoch")[2]) == ("+" in objective)
 
 
