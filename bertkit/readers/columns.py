@@ -46,6 +46,12 @@ def is_usual_name(name: str) -> bool:
     return any(_plain(name) in names for names in _USUAL.values())
 
 
+def names_in(values: Iterable[str | None]) -> set[str]:
+    """The columns that options may name: each value, and its parts between commas."""
+    given = [value for value in values if value]
+    return {*given, *(part.strip() for value in given for part in value.split(","))}
+
+
 def columns_named(value: str, names: Iterable[str]) -> tuple[str, ...]:
     """The columns that an option names: one, or several separated by commas; a name may itself contain commas. Empty unless all
     exist.

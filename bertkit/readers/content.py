@@ -40,13 +40,14 @@ _COMPRESSED: dict[bytes, tuple[str, Callable[..., Any]]] = {
     b"\x28\xb5\x2f\xfd": ("zstd", lambda stored: io.BufferedReader(ZstdFile(stored))),
 }
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")  # their endings
-# The first bytes of formats that are not text: what the file is, and what to do.
+# The first bytes of formats that are not text: what the file is, and what to do. Files of these two may be all ASCII.
+_DOCUMENTS = {b"%PDF": ("a PDF", "export its text"), b"{\\rtf": ("an RTF document", "save it as plain text")}
 _BINARY = {
     b"PAR1": ("a Parquet file", "name it .parquet"),
     b"ARROW1": ("an Arrow file", "name it .arrow"),
     b"PK\x03\x04": ("a ZIP archive", "unpack it; if it is an Excel workbook, name it .xlsx"),
     b"\xd0\xcf\x11\xe0": ("an old Office file", "save it as .xlsx or CSV"),
-    b"%PDF": ("a PDF", "export its text"),
+    **_DOCUMENTS,
     **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), ("an image", "is it the right file?")),
 }
 _LINE_FEED = b"\n"
@@ -72,6 +73,7 @@ class Content:
         self.source = source
         self.faults = faults or Faults()
         self.broken: set[int] = set()  # the numbers of lines to leave out, as they are not text
+        self.column_names: frozenset[str] = frozenset()  # by which a header is recognized
         self.max_file_size = MAX_FILE_SIZE if max_file_size is None else max_file_size
         self._left = int(self.max_file_size * 10**9)  # bytes that may still be unpacked
         self._stored, self._encoding = stored, encoding
@@ -293,6 +295,8 @@ def decode(data: bytes, source: str, *, first_line: int = 1, encoding: str | Non
     """UTF-8 bytes as text without a byte-order mark. first_line: the number of their first line. encoding: the file's original
     encoding, if another one. Raises DataError.
     """
+    if first_line == 1 and data.startswith((*_DOCUMENTS,)):
+        _refuse_other_kind(data, source)
     text = data.removeprefix(codecs.BOM_UTF8) if first_line == 1 else data
     nul = data.find(b"\0")
     if nul < 0:

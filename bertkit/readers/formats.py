@@ -7,7 +7,7 @@ format is a module of `parsers/` with its `parse`, and a row here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,7 @@ def read_blocks(
     encoding: str | None = None,
     max_file_size: float | None = None,
     on_error: str | None = None,
+    column_names: Collection[str] = (),
     **options: Any,
 ) -> Iterator[Examples]:
     """The rows of a file in one of these formats, block by block; "-" is the standard input.
@@ -135,8 +136,9 @@ def read_blocks(
     Compressed files are unpacked. The file's ending decides the format; if several formats, or none, have that ending, its
     content does, and a file that looks like none is in the last format. encoding, max_file_size: as in `open_content`.
     on_error: "skip" keeps unreadable rows, with None in every column, in formats with one row per line, JSON object or table
-    row. options: keywords of the formats, such as separator, columns, column and labelled; None counts as not given. Raises
-    DataError, and UsageError for an option that the format does not take.
+    row. column_names: a first line with one of them is the header of a table. options: keywords of the formats, such as
+    separator, columns, column and labelled; None counts as not given. Raises DataError, and UsageError for an option that the
+    format does not take.
     """
     given = {name: value for name, value in options.items() if value is not None}
     folder = next((form for form in formats if form.is_folder), None)
@@ -145,6 +147,7 @@ def read_blocks(
         yield from folder.parse(Path(path), **how, **_taken(given, folder, str(path)))
         return
     with open_content(path, encoding=encoding, max_file_size=max_file_size) as content:
+        content.column_names = frozenset(column_names)
         form = _choose(content, formats, given.keys() & _USES.keys())
         if on_error == "skip" and "keep_broken" in form.options:
             given["keep_broken"], content.faults = True, Faults("skip")

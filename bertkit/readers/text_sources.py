@@ -66,19 +66,17 @@ def look_for(
         if name == "-" or name.startswith(HUB):
             found.sources[name] = Source(name)
             continue
-        there, is_folder = _named(name)
         files = []
         skipped: dict[str, list[str]] = {}
-        for file in there:
-            if is_folder and (why := _why_skipped(file, Path(name).expanduser(), include, text_column, encoding)):
+        for file, folder in _named(name):
+            if folder is not None and (why := _why_skipped(file, folder, include, text_column, encoding)):
                 skipped.setdefault(why, []).append(file.name)
             else:
                 files.append(file)
-        if not files and is_folder:
-            hint = listed([f"{names[0]} is {why}" for why, names in skipped.items()], 3, "; ") or None
-            raise DataError("the folder holds no text files", where=name, hint=hint)
         if not files:
-            raise DataError("no file matches", where=name)
+            hint = listed([f"{names[0]} is {why}" for why, names in skipped.items()], 3, "; ") or None
+            what = "no file matches" if glob.has_magic(name) else "the folder holds no text files"
+            raise DataError(what, where=name, hint=hint)
         if left_out := [name for file in files if extension(file.name) in ZIP for name in _left_out(file.name)]:
             skipped["hidden, or of a kind that is not read in archives"] = left_out
         for why, left_out in skipped.items():
@@ -87,21 +85,24 @@ def look_for(
     return found
 
 
-def _named(name: str) -> tuple[list[Source], bool]:
-    """The files that a path or URL names, none if nothing matches a pattern; and whether it names a folder."""
+def _named(name: str) -> list[tuple[Source, Path | None]]:
+    """The files that a path or URL names, none if nothing matches a pattern; each with the folder in which it was found, if it
+    was not named itself.
+    """
     if is_url(name):
         listing = look_up(name)
-        return [Source(*file) for file in listing.files], listing.is_folder
+        return [(Source(*file), Path(name) if listing.is_folder else None) for file in listing.files]
     path = Path(name).expanduser()
     if path.is_dir():
-        paths = _files_in(path)
-    elif path.is_file():
-        paths = [path]
-    elif glob.has_magic(name):
-        paths = [file for file in map(Path, sorted(glob.glob(str(path), recursive=True))) if file.is_file()]
-    else:
+        return [(_on_disk(file), path) for file in _files_in(path)]
+    if path.is_file():
+        return [(_on_disk(path), None)]
+    if not glob.has_magic(name):
         raise DataError("no such file", where=name, hint=nearest_files(path))
-    return [*map(_on_disk, paths)], path.is_dir()
+    matches = [*map(Path, sorted(glob.glob(str(path), recursive=True)))]
+    folders = [match for match in matches if match.is_dir() and "**" not in name]  # which matches their files too
+    found: list[tuple[Source, Path | None]] = [(_on_disk(match), None) for match in matches if match.is_file()]
+    return found + [(_on_disk(file), folder.parent) for folder in folders for file in _files_in(folder)]
 
 
 def _on_disk(path: Path) -> Source:

@@ -15,6 +15,7 @@ from bertkit.config import DATA, USE, TrainConfig, convert, convert_values, fill
 from bertkit.errors import DataError, UsageError, did_you_mean, flag_of, listed, plural
 from bertkit.metrics.classification import Metric, greater_is_better
 from bertkit.readers import Examples, Remarks, join_blocks
+from bertkit.readers.columns import names_in
 from bertkit.readers.content import MAX_FILE_SIZE
 from bertkit.readers.faults import summary_of
 from bertkit.readers.formats import ANY_WORDS, SPLITS, TEXTS, Format, endings_of, read_blocks
@@ -159,8 +160,9 @@ class Recipe(ABC):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """Options for reading files, as keyword arguments of `readers.formats.read_file`."""
-        return {name: getattr(self, name) for name in _READING}
+        """How files are read, as keyword arguments of `readers.formats.read_file`."""
+        names = names_in(getattr(self, role) for role in self.in_order)
+        return {name: getattr(self, name) for name in _READING} | {"column_names": names}
 
     @property
     def truncates(self) -> bool:
@@ -238,8 +240,7 @@ class Recipe(ABC):
         if not sources & set(overrides):
             return self
         before = filled(written or type(self)())
-        values: dict[str, Any] = {name: getattr(before, name) for name in ("columns", *_READING)}
-        values |= dict.fromkeys(sources)
+        values = {name: getattr(before, name) for name in ("columns", *_READING)} | dict.fromkeys(sources)
         return replace(self, **{name: value for name, value in values.items() if name not in overrides})
 
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
@@ -404,8 +405,7 @@ def refuse_without_effect(recipe: Any) -> None:
 
 def published_scores(recipe: Recipe, model: str) -> dict[str, float]:
     """The recipe's reference scores for this model (a hub id or folder) as shares of 1, by "split/metric"."""
-    published = recipe.reference.get(model.rstrip("/").rpartition("/")[2], {})
-    return {name: percent / 100 for name, percent in published.items()}
+    return {name: percent / 100 for name, percent in recipe.reference.get(Path(model).name, {}).items()}
 
 
 def _no_option(name: str, family: str, known: Sequence[str]) -> UsageError:

@@ -182,6 +182,33 @@ def test_the_standard_input(monkeypatch: pytest.MonkeyPatch, data: bytes, column
     assert sys.stdin.read() == ""
 
 
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("words (raw),no\none,1\ntwo,2\n", {"words (raw)": ["one", "two"], "no": ["1", "2"]}),
+        ("no;what they said yesterday\n1;one\n", {"no": ["1"], "what they said yesterday": ["one"]}),
+        ("words (raw)\none, or two\nthree\n", {"words (raw)": ["one, or two", "three"]}),
+        ("words (raw)\n", {"text": ["words (raw)"]}),
+        ("all words (raw)\none\n", {"text": ["all words (raw)", "one"]}),
+        ("the words (raw),no\none\ntwo, or three\nfour\n", {"text": ["the words (raw),no", "one", "two, or three", "four"]}),
+    ],
+)
+def test_a_header_is_recognized_by_the_names_of_columns(tmp_path: Path, text: str, columns: dict) -> None:
+    names = ("words (raw)", "what they said yesterday")
+    examples = read_file(write(tmp_path / "a", text), column_names=names)
+    assert examples.columns == columns
+    assert bool(examples.remarks.notes) == ([*columns] == ["words (raw)"])
+
+
+def test_a_header_that_is_read_as_data_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "body,class (1)\none,1\n")
+    examples = read_file(file, columns=("text", "label"))
+    assert examples.columns == {"text": ["body", "one"], "label": ["class (1)", "1"]}
+    (warning,) = examples.remarks.warnings
+    assert warning.startswith("the first row, 'body, class (1)', is read as data; if it is a header, omit --columns")
+    assert not read_file(file, columns=("body", "class (1)")).remarks.warnings
+
+
 def test_a_broken_row_of_a_table_on_the_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,text\n1,go away\n2,win a prize, now\n")))
     assert refused(read_file, "-").where == "stdin:3"
@@ -365,6 +392,8 @@ NOISE = random.Random(1).randbytes(5000)
         b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + NOISE,
         b"\xff\xd8\xff\xe0\0\x10JFIF" + NOISE,
         b"%PDF-1.7\n%\xe2\xe3\n1 0 obj\n" + NOISE,
+        b"%PDF-1.4\n1 0 obj\n",
+        b"{\\rtf1\\ansi text\\par}\n",
         b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500) + NOISE,
         gzip.compress(NOISE),
         gzip.compress(gzip.compress(b"text,label\n")),
@@ -373,7 +402,21 @@ NOISE = random.Random(1).randbytes(5000)
         bytes(3000),
         NOISE,
     ],
-    ids=["zip", "png", "jpeg", "pdf", "xls", "gzip", "gzip twice", "bytes", "integers", "zeros", "noise"],
+    ids=[
+        "zip",
+        "png",
+        "jpeg",
+        "pdf",
+        "pdf in ASCII",
+        "rtf",
+        "xls",
+        "gzip",
+        "gzip twice",
+        "bytes",
+        "integers",
+        "zeros",
+        "noise",
+    ],
 )
 def test_binary_files_are_named_as_such(tmp_path: Path, name: str, data: bytes) -> None:
     path = write(tmp_path / name, data)

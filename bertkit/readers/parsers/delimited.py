@@ -23,7 +23,7 @@ Rows = tuple[Sequence[int], list[list[Any]]]  # a block of rows: the line, from 
 LABEL_FIRST = ("label", "text")  # the columns of lines such as "DESC:def What is an atom ?", at the first space
 _SEPARATORS = (",", ";", "\t", "|")
 _LONGEST_FIELD = 2**31 - 1
-_NAME = re.compile(r"\s*[\w#./-]+( [\w#./-]+){0,2}\s*|")  # of a column; the first of pandas's has none
+_NAME = re.compile(r"\s*[\w#./()'?:%&-]+( [\w#./()'?:%&-]+){0,2}\s*|")  # of a column; the first of pandas's has none
 _SNIFFED = 20  # rows
 IF_TITLE = "if the first line is a title above the header, remove it"
 
@@ -43,6 +43,8 @@ def parse_delimited(
     between = _default_separator(content, columns) if separator is None else typed_separator(separator)
     if content.extension == ".csv" and separator is None and between != ",":
         remarks = Remarks((f"{content.source}: {between!r} separates the columns (change it with --separator)",))
+    if content.first_line.strip() in content.column_names and content.extension not in (".csv", ".tsv"):
+        remarks = Remarks((f"{content.source}: the first line, {content.first_line.strip()!r}, is the column's name",))
     if between == " ":
         columns = columns or LABEL_FIRST
     quoting = between not in ("\t", " ") or (content.extension == ".csv" and between == "\t")
@@ -66,9 +68,11 @@ def parse_delimited(
 def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) -> str | None:
     """The separator of a table, detected from its content; None if it does not look like a table.
 
-    A tab in the first line is enough. Otherwise the first line must be a header of short names, at least one of them usual, and
-    half of the visible rows must have the same number of fields, because sentences have commas too. For a .csv file, any names
-    are accepted, or as many fields as `columns`, and a tab is treated like other separators. Separators in quotes do not count.
+    A tab in the first line is enough. Otherwise the first line must be a header, and half of the visible rows must have the
+    same number of fields, because sentences have commas too. A header has one of `content.column_names`, or only short names,
+    at least one of them usual. One of `column_names` alone is a header if all visible rows have one field. For a .csv file, any
+    short names are accepted, or as many fields as `columns`, and a tab is treated like other separators. Separators in quotes
+    do not count.
     """
     is_csv = content.extension == ".csv"
     if "\t" in content.first_line and not is_csv:
@@ -81,9 +85,12 @@ def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) ->
         if len(rows) < 2:
             continue
         header = columns or rows[0]
-        are_names = bool(columns) or (all(map(_NAME.fullmatch, header)) and (is_csv or any(map(is_usual_name, header))))
-        alike = sum(len(fields) == len(header) for fields in rows[1:])
-        if len(header) > 1 and are_names and 2 * alike >= len(rows) - 1:
+        is_known = not content.column_names.isdisjoint(map(str.strip, header))
+        are_names = all(map(_NAME.fullmatch, header)) and (is_csv or any(map(is_usual_name, header)))
+        share = sum(len(fields) == len(header) for fields in rows[1:]) / (len(rows) - 1)
+        if len(header) > 1 and share >= 0.5 and (columns or is_known or are_names):
+            return separator
+        if len(header) == 1 and share == 1 and is_known and not is_csv:
             return separator
     return None
 
@@ -123,6 +130,9 @@ def parse_table(
     names, remarks = (columns, Remarks()) if columns else _header(header, where)
     if not columns or tuple(header) == columns:  # a header equal to `columns` is not a row either
         first = first[0][1:], first[1][1:]
+    elif any(map(is_usual_name, header)):
+        what = f"the first row, {_excerpt(', '.join(header), 80)}, is read as data; if it is a header, omit --columns"
+        remarks = Remarks(warnings=(f"{what} ({where})",))
     width, empty = len(names), True
     for lines, rows in chain([first], blocks):
         if not rows:
@@ -267,7 +277,7 @@ def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:
         names[0] = "Unnamed: 0"  # the row numbers that pandas writes, under the name it reads them by
     hint = header_hint(names)
     if "" in names:
-        titled = f"{IF_TITLE}; {hint}" if names.count("") == len(names) - 1 else hint
+        titled = f"{IF_TITLE if names.count('') == len(names) - 1 else 'if it is a header, name each column'}; {hint}"
         raise DataError(f"column {names.index('') + 1} of the header has no name", where=where, hint=titled)
     times, notes = Counter(names), []
     shared = [name for name in times if times[name] > 1]
