@@ -6,6 +6,7 @@ and recipes all read this one declaration. A field that is not set is None until
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import math
 import re
@@ -130,7 +131,11 @@ def convert(option: Option, value: Any) -> Any:
             raise UsageError(f"{option.flag} is {number:.10g}; expected at most {option.maximum:.10g}", hint=option.help)
         return kind(number)
     if typing.get_origin(kind) is tuple:
-        items = [item.strip() for item in value.split(",")] if isinstance(value, str) else value
+        try:
+            items = [item.strip() for item in _fields(value)] if isinstance(value, str) else value
+        except csv.Error:
+            hint = "put an item that contains a comma in quotes, such as 'no,\"yes, but\"'"
+            raise UsageError(wrong.what, hint=hint) from None
         if not isinstance(items, (list, tuple)) or any(isinstance(item, (bool, dict, list)) for item in items):
             raise wrong
         return tuple(map(str, items))
@@ -140,6 +145,11 @@ def convert(option: Option, value: Any) -> Any:
     if option.choices and value not in option.choices:
         raise not_a_choice(option.flag, value, option.choices)
     return value
+
+
+def _fields(value: str) -> list[str]:
+    """The items of a list, one of which may be in double quotes."""
+    return next(csv.reader([value], skipinitialspace=True, strict=True)) or [""]
 
 
 # --- training ------------------------------------------------------------------------------------------------------

@@ -215,6 +215,8 @@ def test_what_nobody_has_set_is_none_until_it_is_filled() -> None:
         ("precision", "bf16", "bf16"),
         ("adam_bias_correction", False, False),
         ("track", "wandb, trackio", ("wandb", "trackio")),
+        ("track", 'no, "yes, but not ""now""", 5",', ("no", 'yes, but not "now"', '5"', "")),
+        ("track", "", ("",)),
         ("track", ["wandb"], ("wandb",)),
     ],
 )
@@ -243,6 +245,7 @@ def test_convert(name: str, value: object, expected: object) -> None:
         ("precision", "fp61"),
         ("precision", ["fp32"]),
         ("track", 3),
+        ("track", '"no,yes'),
         ("track", [["wandb"]]),
         ("track", [True]),
     ],

@@ -65,7 +65,9 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         None, "column of the label; with --multi-label also several columns of 0 and 1, as in toxic,rude", commands=DATA
     )
     labels: tuple[str, ...] | None = option(
-        None, "names of the labels in the order of their numbers; default: from the data", commands=DATA
+        None,
+        'names of the labels in the order of their numbers, one with a comma in "..."; default: from the data',
+        commands=DATA,
     )
     regression: bool = option(False, "predict a number instead of a class", commands=DATA)
     classes: bool = option(False, "treat labels that are decimals, or many different numbers, as classes", commands=MEASURE)
