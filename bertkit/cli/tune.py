@@ -21,7 +21,7 @@ from bertkit.cli.options import (
     require_output_dir,
     with_options,
 )
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, flag_of
 
 _SEEDS = 3
 
@@ -116,6 +116,7 @@ def tune(
         "--seeds": seeds,
         "--keep-trials": keep_trials or None,
         "--overwrite": overwrite or None,
+        **{flag_of(name): overrides.get(name) for name in ("learning_rate", "warmup_ratio", "max_steps", "num_epochs")},
     }
     if find_learning_rate and (ignored := next((flag for flag, given in of_trials.items() if given is not None), None)):
         what = f"{ignored} has no effect with --find-learning-rate"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bertkit.errors import DataError, UsageError, did_you_mean, listed
 from bertkit.readers import Examples
+from bertkit.readers.content import extension
 from bertkit.readers.formats import PARALLEL, SPLITS, endings_of, find_split_file
 from bertkit.readers.hub import read_hub
 from bertkit.readers.remote import is_url
@@ -90,10 +91,11 @@ class Folder:
             return replace(examples, columns=renamed, label_names=label_names)
         if (folder / "dataset_dict.json").is_file() or any(folder.rglob("*.parquet")):
             return read_hub(str(folder), name, split=split)
-        wanted = self.files.get(split) or " or ".join(f"{split}{ending}" for ending in endings[:3])
-        there = listed(sorted(path.name for path in folder.iterdir()), 12) or "nothing"
-        what = f"no file for the split {split}, as {wanted}; the folder has {there}"
-        hint = "name the files yourself: --train FILE --validation FILE"
+        names = sorted(path.name for path in folder.iterdir())
+        likely = [ending for ending in endings if ending in map(extension, names)] or endings
+        wanted = self.files.get(split) or " or ".join(f"{split}{ending}" for ending in likely[:3])
+        what = f"no file for the split {split}, as {wanted}; the folder has {listed(names, 12) or 'nothing'}"
+        hint = "name the files yourself: --train FILE --validation FILE, or a share such as --validation 10%"
         if find_split_file(folder, split, endings_of([PARALLEL])):
             hint = f"seq.in and seq.out are sentences with tags: bertkit finetune token-classification --data {folder}"
         raise DataError(what, where=str(folder), hint=hint)

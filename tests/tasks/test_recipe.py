@@ -344,6 +344,14 @@ def test_loading_recipes_imports_no_heavy_library() -> None:
     assert heavy & set(done.stdout.split()) == set()
 
 
+@pytest.mark.parametrize(("there", "wanted"), [("train.tsv.gz", "validation.tsv"), ("notes.pdf", "validation.json or ")])
+def test_a_split_without_a_file_is_asked_for_by_the_endings_there(tmp_path: Path, there: str, wanted: str) -> None:
+    (tmp_path / there).touch()
+    with pytest.raises(DataError, match=f"split validation, as {wanted}.*the folder has {there}") as error:
+        TextClassification().folder.read(tmp_path, "validation", None, load, TextClassification().file_endings)
+    assert "--validation 10%" in str(error.value.hint)
+
+
 def test_a_file_where_a_folder_is_expected(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("sentence\tlabel\na\t1\n")
     with pytest.raises(DataError) as error:
