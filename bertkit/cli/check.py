@@ -82,6 +82,9 @@ def check(
     training.refuse_without_effect()
     if training.requested:
         require_output_dir(output_dir, "checks/mine")
+    if target == "-":
+        what = "check reads its data more than once, but standard input (-) can be read only once"
+        raise UsageError(what, hint="save it to a file first")
     if target == NAME:
         raise UsageError("check takes one task of glue at a time", hint="for example: bertkit check mrpc --data glue/MRPC")
     if (Path(target) / META).is_file():

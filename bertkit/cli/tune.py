@@ -47,7 +47,8 @@ def tune(
         list[str] | None,
         typer.Option(
             help="An option and its values, such as batch-size=16,32 or num-epochs=2..4, or a range to sample from, such as "
-            "learning-rate=1e-5..1e-4:log. Default: the BERT paper's grid, except for options that are set.",
+            "dropout=0..0.3; with :log at its end, evenly by its logarithm. Default: the BERT paper's grid, except for options "
+            "that are set.",
             metavar="NAME=VALUES",
         ),
     ] = None,

@@ -68,9 +68,8 @@ def split_examples(
     parts = held_out.of if isinstance(held_out, Fold) else 2
     if len(begins) < parts:
         what = f"cannot split {plural(len(examples), 'row')} with {plural(len(begins), 'different text')}"
-        raise DataError(
-            f"{what}; expected at least {parts}", where=examples.source, hint="add rows, or give a separate file for evaluation"
-        )
+        hint = f"add rows, or {'use fewer folds' if parts > 2 else 'give a separate file for evaluation'}"
+        raise DataError(f"{what}; expected at least {parts}", where=examples.source, hint=hint)
 
     group_labels = [
         labels[order[begin]]

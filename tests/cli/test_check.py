@@ -64,3 +64,8 @@ def test_tokens_are_coloured_by_what_happens_to_them(corpus: Path, run_bertkit, 
     for style in ("1;31", "1;35", "1;32", "36"):  # masked, replaced, kept, segment B
         assert f"\x1b[{style}m" in coloured, style
     assert re.search(r"\x1b\[1;31m\[MASK\]\(\S+\)", coloured)
+
+
+def test_standard_input_is_refused(run_bertkit) -> None:
+    ran = run_bertkit("check", "-", stdin=b"text,label\na,b\n")
+    assert (ran.code, "standard input (-) can be read only once" in ran.err) == (2, True), ran.err

@@ -13,6 +13,7 @@ from file_contents import content_of, refused, write
 from bertkit.errors import UsageError
 from bertkit.readers.content import BLOCK
 from bertkit.readers.documents import Documents
+from bertkit.readers.encoding import guess_encoding
 from bertkit.readers.faults import Faults
 from bertkit.readers.formats import C3, SQUAD, TAGGED, TEXTS, Format, read_file
 from bertkit.readers.text_sources import Source, look_for
@@ -152,3 +153,17 @@ def test_a_mark_of_utf8_wins_over_the_option(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes("café\n".encode("latin-1"))
     sources = look_for([str(tmp_path)]).sources.values()
     assert [[each.lines for each in Documents(source, encoding="latin-1")] for source in sources] == [[["café"]]] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "guess"),
+    [
+        ("Grüße, Füße", "latin-1", "Latin-1"),
+        ("Müßiggang; die Straße heißt „Süß“", "windows-1252", "Windows-1252"),
+        ("aïe, naïf, Noël", "latin-1", "Latin-1"),
+        ("这个问题很好，ok没有问题", "gb18030", "GB18030"),
+        ("我love你，very好", "gb18030", "GB18030"),
+    ],
+)
+def test_a_guess_at_an_encoding(text: str, encoding: str, guess: str) -> None:
+    assert guess_encoding(text.encode(encoding)) == guess
