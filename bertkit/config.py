@@ -286,28 +286,6 @@ class TrainConfig:
         return "a higher --max-steps" if self.max_steps else "a higher --num-epochs"
 
 
-# Settings that go together, by name. stable: Mosbach et al. (2021) and Zhang et al. (2021) find that runs on few rows fail for
-# lack of steps, warm-up and bias correction. few-sample: fresh top layers (Zhang et al., 2021, section 5) and lower learning
-# rates for lower layers (Howard and Ruder, 2018; Clark et al., 2020).
-PRESETS: dict[str, dict[str, Any]] = {
-    "stable": {"adam_bias_correction": True, "warmup_ratio": 0.1, "num_epochs": 10.0},
-    "few-sample": {"adam_bias_correction": True, "warmup_ratio": 0.1, "reinit_layers": 1, "layerwise_lr_decay": 0.9},
-}
-
-# budget: the settings of docs/results.md's model, and techniques of docs/pretraining.md; `make budget` measures their gains.
-PRETRAINING_PRESETS: dict[str, dict[str, Any]] = {
-    "budget": {
-        "batch_size": 64,
-        "learning_rate": 1e-3,
-        "warmup_ratio": 0.1,
-        "dropout": 0.0,
-        "mlm_probability": "0.3:0.15",
-        "optimizer": "muon",
-        "phases": "32:70%,128:30%",
-        "schedule": "warmup_stable_decay",
-    }
-}
-
 # The names are those in corpus/objectives.py, which defines what each objective draws, predicts and needs.
 OBJECTIVE_HELP = {
     "mlm+nsp": "masked tokens and next sentences",

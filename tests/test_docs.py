@@ -29,7 +29,8 @@ from fsspec.registry import _registry
 
 from bertkit.cli import main
 from bertkit.cli.commands import app
-from bertkit.config import PRETRAINING_PRESETS, PretrainConfig
+from bertkit.cli.presets import PRETRAINING_PRESETS
+from bertkit.config import PretrainConfig
 from bertkit.tasks.catalog import list_recipes
 from scripts import generated_pages
 

@@ -24,7 +24,7 @@ from bertkit.cli.options import (
     require_output_dir,
     with_options,
 )
-from bertkit.config import PRESETS
+from bertkit.cli.presets import PRESETS
 from bertkit.errors import UsageError
 from bertkit.tasks import FAMILIES
 
@@ -143,14 +143,9 @@ class Asked(NamedTuple):
         preset, saved, overrides = self.sources
         return {**preset, **saved, **overrides}
 
-    @property
-    def name(self) -> str:
-        """The name of the recipe in run.json."""
-        return str(Path(self.recipe).resolve()) if self.recipe.endswith(".py") else self.recipe
-
     def load(self) -> Request:
         """The recipe with the options applied, and the model. Raises UsageError for unknown options."""
-        from bertkit.runs.request import Request
+        from bertkit.runs.request import Request, recorded_name
         from bertkit.tasks.catalog import load_recipe
 
         preset, saved, overrides = self.sources
@@ -159,7 +154,7 @@ class Asked(NamedTuple):
             chosen = chosen.overridden(saved)
         except UsageError as error:
             raise UsageError(error.what, where=error.where or str(self.config), hint=error.hint) from None
-        return Request(chosen.overridden(overrides), self.name, self.model, self.fresh_head)
+        return Request(chosen.overridden(overrides), recorded_name(self.recipe), self.model, self.fresh_head)
 
 
 def ask(

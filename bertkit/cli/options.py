@@ -12,7 +12,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from bertkit.config import PRESETS, Option, PretrainConfig, TrainConfig, bare_type, options_for, options_of
+from bertkit.cli.presets import PRESETS
+from bertkit.config import Option, PretrainConfig, TrainConfig, bare_type, options_for, options_of
 from bertkit.errors import UsageError, not_a_choice
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe

@@ -17,10 +17,11 @@ from bertkit.cli.options import (
     with_options,
     without_replaced,
 )
-from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
+from bertkit.cli.presets import PRETRAINING_PRESETS
+from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
 from bertkit.model.config import MODEL_SIZES
-from bertkit.runs.pretraining.gpus import GPU_TYPES, GpuType
+from bertkit.runs.pretraining.gpus import GPU_TYPES, Gpus, GpuType
 
 
 @with_options({name: ("Training", option) for name, option in options_of(PretrainConfig).items()})
@@ -121,7 +122,6 @@ def pretrain(
             )
     from bertkit.corpus.corpora import open_corpora
     from bertkit.runs.pretraining import pretrain as pretraining
-    from bertkit.runs.pretraining.estimate import Gpus
     from bertkit.runs.pretraining.weights import fresh_architecture, refuse_unclear_size
 
     file = read_options(config, pretrain, overrides)
@@ -147,6 +147,6 @@ def pretrain(
         resume=resume,
         overwrite=overwrite,
         dry_run=dry_run,
-        gpus=Gpus(gpus, gpu_type) if gpus is not None and gpu_type is not None else None,
+        gpus=Gpus(gpus, gpu_type) if gpus and gpu_type else None,
         set_by={name: source for source, values in sources.items() for name in values},
     )

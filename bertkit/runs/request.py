@@ -12,6 +12,11 @@ from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import input_paths
 
 
+def recorded_name(recipe: str) -> str:
+    """How run.json names a recipe: by its name, or by the absolute path of its file."""
+    return str(Path(recipe).resolve()) if recipe.endswith(".py") else recipe
+
+
 @dataclass(frozen=True)
 class Request:
     """A recipe with its settings, and a model. name: of the recipe, in run.json. model: a folder, a hub id or minilm.

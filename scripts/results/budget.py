@@ -30,7 +30,7 @@ from scipy.stats import ttest_1samp
 from typer.testing import CliRunner
 
 from bertkit.cli.commands import app
-from bertkit.config import PRETRAINING_PRESETS
+from bertkit.cli.presets import PRETRAINING_PRESETS
 from bertkit.files import write_json
 from bertkit.runs.pretraining import steps as planning
 from scripts import markdown

@@ -19,7 +19,8 @@ import pytest
 import torch
 import transformers
 
-from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, options_of
+from bertkit.cli.presets import PRETRAINING_PRESETS
+from bertkit.config import PretrainConfig, options_of
 from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.corpora import open_corpora
 from bertkit.runs.pretraining.sequences import held_out_sequences

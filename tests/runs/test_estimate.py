@@ -20,8 +20,8 @@ from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout
 from bertkit.model.language_model import BertForMaskedLM, BertForPreTraining
 from bertkit.model.precision import DTYPES
-from bertkit.runs.pretraining.estimate import SCORES, UTILIZATION, Gpus, Phase, estimate, memory
-from bertkit.runs.pretraining.gpus import GPU_TYPES
+from bertkit.runs.pretraining.estimate import SCORES, UTILIZATION, Phase, estimate, memory
+from bertkit.runs.pretraining.gpus import GPU_TYPES, Gpus
 from bertkit.training.optimizer import Optimizer
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from trained import predictions_of, read_json, windows_of
 
-from bertkit.config import PRESETS
+from bertkit.cli.presets import PRESETS
 from bertkit.errors import DataError, UsageError, UserError
 from bertkit.model.devices import OneProcess
 from bertkit.runs.finetuning.finetune import finetune

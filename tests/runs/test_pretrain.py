@@ -25,7 +25,8 @@ from safetensors.torch import load_file
 from shapes import MEASURED
 from trained import before_step, log_of, read_json
 
-from bertkit.config import PRETRAINING_PRESETS, PretrainConfig, filled
+from bertkit.cli.presets import PRETRAINING_PRESETS
+from bertkit.config import PretrainConfig, filled
 from bertkit.corpus import sampling
 from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.corpora import open_corpora

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recipe_rows import load
 
-from bertkit.config import PRESETS, TrainConfig, convert, filled, options_of
+from bertkit.cli.presets import PRESETS
+from bertkit.config import TrainConfig, convert, filled, options_of
 from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.metrics.classification import METRICS, accuracy, check_metrics, find_metric, measured, pearson
 from bertkit.readers import Examples

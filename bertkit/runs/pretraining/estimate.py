@@ -28,7 +28,7 @@ from bertkit.model.language_model import LanguageModel
 from bertkit.model.layerwise import freeze
 from bertkit.model.precision import DTYPES
 from bertkit.report import Report, Table, show
-from bertkit.runs.pretraining.gpus import GpuType
+from bertkit.runs.pretraining.gpus import Gpus
 from bertkit.training.optimizer import Optimizer
 
 UTILIZATION = (0.2, 0.5)  # of the published rate
@@ -36,23 +36,6 @@ FILLED = 0.9  # the share of a GPU's memory for tensors; the rest is for CUDA, N
 META = torch.device("meta")
 Build = Callable[[], LanguageModel]
 MOMENTS, AVERAGES, SCORES = "optimizer moments", "averaged weights", "attention scores"
-
-
-class Gpus(NamedTuple):
-    """GPUs of a type in GPU_TYPES."""
-
-    number: int
-    name: str
-
-    @property
-    def type(self) -> GpuType:
-        return GpuType.named(self.name)
-
-    def precision(self, asked: str) -> str:
-        """The precision that --precision resolves to on them. Raises UsageError for a dtype that they lack."""
-        if asked in ("bf16", "tf32") and self.type.dtype16 == "fp16":
-            raise UsageError(f"--precision is {asked}, which {self.name} lacks", hint="choose auto, fp16 or fp32")
-        return self.type.dtype16 if asked == "auto" else asked
 
 
 class Phase(NamedTuple):

@@ -33,6 +33,23 @@ class GpuType(NamedTuple):
         return GPU_TYPES[name.lower()]
 
 
+class Gpus(NamedTuple):
+    """GPUs of a type in GPU_TYPES."""
+
+    number: int
+    name: str
+
+    @property
+    def type(self) -> GpuType:
+        return GpuType.named(self.name)
+
+    def precision(self, asked: str) -> str:
+        """The precision that --precision resolves to on them. Raises UsageError for a dtype that they lack."""
+        if asked in ("bf16", "tf32") and self.type.dtype16 == "fp16":
+            raise UsageError(f"--precision is {asked}, which {self.name} lacks", hint="choose auto, fp16 or fp32")
+        return self.type.dtype16 if asked == "auto" else asked
+
+
 GPU_TYPES = {
     "a100-40": GpuType(40, 312, 19.5),
     "a100-80": GpuType(80, 312, 19.5),

@@ -30,7 +30,8 @@ from bertkit.model.pretrained import refuse_too_long
 from bertkit.readers.content import read_text
 from bertkit.runs.directory import SAME, RunFolder
 from bertkit.runs.pretraining.course import Course
-from bertkit.runs.pretraining.estimate import Gpus, Phase, estimate
+from bertkit.runs.pretraining.estimate import Phase, estimate
+from bertkit.runs.pretraining.gpus import Gpus
 from bertkit.runs.pretraining.held_out import unigram_loss
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences, micro_batches, mix_of
 from bertkit.runs.pretraining.steps import mean_batch_size, steps_of_epochs, steps_of_hours
