@@ -96,21 +96,16 @@ def app() -> typer.Typer:
     return _application([*_COMMANDS, *_GROUPS])
 
 
-def _application(names: Sequence[str]) -> typer.Typer:
+def _application(names: Sequence[str], *, listed: bool = False) -> typer.Typer:
+    """listed: only as `bertkit --help` shows them, with their first lines, which are read without importing them."""
     application = typer.Typer(name="bertkit", cls=_Commands, no_args_is_help=True, callback=_top, **_SETTINGS)
     for name in names:
-        if name in _GROUPS:
+        if listed:
+            application.command(name, help=_summary(name))(lambda: None)
+        elif name in _GROUPS:
             application.add_typer(_imported(name), name=name)
         else:
-            application.command(name)(_imported(name))
-    return application
-
-
-def _list_of_commands() -> typer.Typer:
-    """The commands as `bertkit --help` shows them, with their first lines, which are read without importing them."""
-    application = typer.Typer(name="bertkit", cls=_Commands, no_args_is_help=True, callback=_top, **_SETTINGS)
-    for name in (*_COMMANDS, *_GROUPS):
-        application.command(name, help=_summary(name))(lambda: None)
+            application.command(name, cls=LocalCommand)(_imported(name))
     return application
 
 
@@ -144,7 +139,7 @@ def _chosen(args: Sequence[str], main: Main) -> Any:
     elif _COMPLETES in os.environ or {*args} & {*_COMMANDS, *_GROUPS}:  # such as bertkit -- finetune
         application = app()
     else:
-        application = _list_of_commands()
+        application = _application([*_COMMANDS, *_GROUPS], listed=True)
     return partial(typer.main.get_command(application).main, args=[*args], prog_name="bertkit", obj=main)
 
 
