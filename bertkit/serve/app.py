@@ -7,11 +7,10 @@ import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from html import escape
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -24,10 +23,9 @@ from bertkit.serve.batcher import Batcher, Job, Refusal, form_of
 from bertkit.serve.huggingface import Served
 from bertkit.serve.metrics import Metrics
 from bertkit.serve.settings import ServeConfig, is_local
-from bertkit.serve.web_page import add_page
+from bertkit.serve.web_page import add_page, docs_page
 
 _LONGEST = 500  # characters of an error, which may quote a text
-_NOTHING_FOREIGN = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
 class Service:
@@ -229,7 +227,7 @@ def make_app(models: Mapping[str, Served], batcher: Batcher, settings: ServeConf
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return HTMLResponse(_page(app.openapi()), headers=_NOTHING_FOREIGN)
+        return docs_page(app.openapi())
 
     @app.exception_handler(HTTPException)
     async def refuse(request: Request, error: HTTPException) -> Response:
@@ -289,19 +287,3 @@ def _error_response(refusal: Refusal, headers: Mapping[str, str] | None = None) 
     content = {"error": line if len(line) <= _LONGEST else f"{line[:_LONGEST]}...", "error_type": refusal.kind}
     retry = {"Retry-After": "1"} if refusal.status in (429, 503) else {}
     return JSONResponse(content, refusal.status, headers={**(headers or {}), **retry})
-
-
-def _page(schema: Mapping[str, Any]) -> str:
-    """The OpenAPI document for people: a page that loads nothing."""
-    parts: list[str] = [
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>bertkit</title>',
-        "<style>body{font:1em sans-serif;max-width:50em;margin:2em auto}pre{background:#eee;padding:1em}</style>",
-        '<h1>bertkit</h1><p>For programs: <a href="openapi.json">openapi.json</a></p>',
-    ]
-    for path, methods in schema["paths"].items():
-        for method, operation in methods.items():
-            parts.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(operation['summary'])}</p>")
-            if body := operation.get("requestBody"):
-                example = body["content"]["application/json"]["schema"]["example"]
-                parts.append(f"<pre>{escape(json.dumps(example, indent=2))}</pre>")
-    return "\n".join(parts)

@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 
-from bertkit.features import offsets_of
 from bertkit.model.devices import return_freed_memory
 from bertkit.model.streams import num_streams
 from bertkit.readers import Examples
@@ -42,8 +40,8 @@ class Refusal(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """Rows of a request for a model to predict; the answer is `Answered`. alone: a function to call with the rows instead, in
-    their own batch, which returns the answer. numbers: of the rows in their request; by default from 0. request: all jobs of
+    """Rows of a request for a model to predict; the answer is `Answered`. alone: computes the answer from the encoded rows
+    instead; such a job gets a batch of its own. numbers: of the rows in their request; by default from 0. request: all jobs of
     the same request, including this one.
     """
 
@@ -250,11 +248,12 @@ def _encode(jobs: Sequence[Job]) -> None:
         split, _ = predictor.encode(predictor.examples([row for job in alike for row in job.rows]))
     except Exception:  # each job finds out whether it is its own
         return
-    ends = offsets_of(np.array([len(job.rows) for job in alike]))
-    if len(split.examples) != ends[-1]:
+    if len(split.examples) != sum(len(job.rows) for job in alike):
         return
-    for job, (begin, end) in zip(alike, pairwise(ends.tolist()), strict=True):
-        job.split = split.part(begin, end)
+    begin = 0
+    for job in alike:
+        job.split = split.part(begin, begin + len(job.rows))
+        begin += len(job.rows)
 
 
 def form_of(row: Row) -> Any:
@@ -263,6 +262,5 @@ def form_of(row: Row) -> Any:
 
 
 def _predict(splits: Sequence[Split], predictor: Predictor) -> list[Answered]:
-    predictions = predictor.decode(Split.joined(splits))
-    ends = offsets_of(np.array([len(split.examples) for split in splits]))
-    return [(split.examples, predictions[begin:end]) for split, (begin, end) in zip(splits, pairwise(ends), strict=True)]
+    predictions = iter(predictor.decode(Split.joined(splits)))
+    return [(split.examples, [*islice(predictions, len(split.examples))]) for split in splits]
