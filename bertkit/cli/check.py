@@ -74,9 +74,10 @@ def check(
     [bold]bertkit check my.csv --text question --label kind --model minilm --label-errors --output-dir checks/mine[/]
     """
     from bertkit.corpus.directory import META
-    from bertkit.runs.checks.command import check_corpus, check_labelled
+    from bertkit.runs.checks.command import check_labelled
     from bertkit.runs.checks.training import TrainingChecks
     from bertkit.runs.glue.benchmark import NAME
+    from bertkit.runs.pretraining.corpora import check_corpus
 
     training = TrainingChecks(label_errors, folds, learning_curve, seeds, output_dir, overwrite)
     training.refuse_without_effect()

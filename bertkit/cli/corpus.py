@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -88,6 +88,7 @@ def build(
     from bertkit.model.directory import resolve
     from bertkit.readers.documents import LAYOUTS
     from bertkit.readers.splitting import parse_fraction
+    from bertkit.runs.pretraining.corpora import show_counts
     from bertkit.text.words import CUTS
 
     choices = (
@@ -105,7 +106,7 @@ def build(
     config = CorpusConfig(sentences, layout, text_column, min_tokens, held_out, words)
     processes = num_processes or os.cpu_count() or 1
     meta = build_corpus(text, resolve(tokenizer), output_dir, config, options, num_processes=processes, overwrite=overwrite)
-    _show_counts(meta, output_dir)
+    show_counts(meta, output_dir)
     if held_out and not meta["validation"]["documents"]:
         progress.warn(f"--validation {validation} holds out none of {plural(meta['train']['documents'], 'document')}")
 
@@ -124,29 +125,8 @@ def merge(
     [bold]bertkit corpus merge corpora/a corpora/b --output-dir corpora/both[/]
     """
     from bertkit.corpus.build import merge_corpora
+    from bertkit.runs.pretraining.corpora import show_counts
 
     processes = num_processes or os.cpu_count() or 1
     meta = merge_corpora(corpora, output_dir, num_processes=processes, overwrite=overwrite)
-    _show_counts(meta, output_dir)
-
-
-def _show_counts(meta: dict[str, Any], folder: Path) -> None:
-    from bertkit import progress
-    from bertkit.config import PretrainConfig
-    from bertkit.corpus.corpora import open_corpora
-    from bertkit.corpus.directory import SPLITS
-    from bertkit.corpus.preview import show_share_read
-    from bertkit.report import Report, Table, show
-    from bertkit.runs.pretraining.sequences import sampler_of
-    from bertkit.text.tokenizer import Tokenizer
-
-    names = ("documents", "sentences", "tokens")
-    rows = [[split, *(meta[split][name] for name in names), len(meta[split]["shards"])] for split in SPLITS]
-    show(Report([Table(str(folder), ["split", *names, "shards"], rows)]))
-    counts = meta["documents"]
-    progress.note(
-        f"{plural(counts['read'], 'document')} read; dropped {counts['short']} short, {counts['duplicates']} duplicate"
-    )
-    if meta["train"]["shards"]:
-        config = PretrainConfig.of({})
-        show_share_read(sampler_of(open_corpora([folder])[0], "train", Tokenizer.load(folder), config, config.max_length))
+    show_counts(meta, output_dir)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bertkit import progress
-from bertkit.corpus.directory import FORMAT, META, SPLITS, opened, parts_in, prepare, read_meta, refuse_different_tokenizers
+from bertkit.corpus.directory import FORMAT, META, SPLITS, opened, parts_in, prepare, read_metas
 from bertkit.corpus.sentences import split_sentences
 from bertkit.corpus.shard import CORPUS_FILES, Shard
 from bertkit.corpus.splits import Decision, decide, write_splits
@@ -165,8 +165,7 @@ def merge_corpora(
 
     An unfinished merge is resumed. Raises UsageError if they differ in their tokenizer or options.
     """
-    metas = [read_meta(folder) for folder in folders]
-    refuse_different_tokenizers(folders, metas)
+    metas = read_metas(folders)
     first = metas[0]
     for folder, meta in zip(folders, metas, strict=True):
         for key in ("format", *asdict(CorpusConfig())):

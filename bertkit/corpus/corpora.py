@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertkit.corpus.directory import read_meta, refuse_different_tokenizers
+from bertkit.corpus.directory import read_metas
 from bertkit.errors import UsageError
 from bertkit.readers.remote import is_url
 from bertkit.text.tokenizer import Tokenizer
@@ -42,8 +42,7 @@ def open_corpora(names: Sequence[str | Path]) -> list[Corpus]:
     twice, and corpora with different tokenizers.
     """
     folders, given = zip(*map(_weighted, map(str, names)), strict=True)
-    metas = [*map(read_meta, folders)]
-    refuse_different_tokenizers(folders, metas)
+    metas = read_metas(folders)
     if twice := [folder for number, folder in enumerate(folders) if folder.resolve() in map(Path.resolve, folders[:number])]:
         raise UsageError("the corpus is given twice", where=str(twice[0]), hint="use a weight to set how often it is read")
     weights = [meta["train"]["tokens"] for meta in metas] if not any(given) else [weight or 1.0 for weight in given]

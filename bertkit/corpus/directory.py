@@ -21,16 +21,18 @@ META = "meta.json"
 SPLITS = ("train", "validation")
 FORMAT = 1
 BUILDING, _PLAN = "building", "plan.json"
-_REFUSED = "refused"  # below BUILDING, once text was refused: the same sources may be read in another way
-DECIDED = "decided"  # below BUILDING, once all parts are there: which documents are kept, and in which shards
+_REFUSED = "refused"  # a mark below BUILDING: text was refused, so other settings may read the same sources
+DECIDED = "decided"  # below BUILDING, once all parts are there: the documents that are kept, and their shards
 
 
-def refuse_different_tokenizers(folders: Sequence[Path], metas: Sequence[dict[str, Any]]) -> None:
-    """Raise UsageError for corpora of different tokenizers. metas: what `read_meta` gave for each folder."""
+def read_metas(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """`read_meta` of each folder. Raises UsageError also for corpora of different tokenizers."""
+    metas = [read_meta(folder) for folder in folders]
     for folder, meta in zip(folders, metas, strict=True):
         if meta["tokenizer"] != metas[0]["tokenizer"]:
             what = f"the corpora have different tokenizers: {folders[0]} and {folder}"
             raise UsageError(what, hint="build one of them again, with the tokenizer of the other")
+    return metas
 
 
 def read_meta(folder: Path) -> dict[str, Any]:

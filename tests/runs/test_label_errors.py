@@ -20,7 +20,7 @@ import bertkit
 from bertkit.metrics.learning_curve import describe_curve
 from bertkit.runs.checks import learning_curve
 from bertkit.runs.checks.label_errors import report_label_errors
-from bertkit.runs.evaluation.scores import evaluate_target
+from bertkit.runs.evaluation.evaluate import evaluate_target
 from bertkit.runs.finetuning import series
 from bertkit.runs.target import open_target
 

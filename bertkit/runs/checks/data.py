@@ -19,8 +19,10 @@ from bertkit.tasks.family import guess_family
 from bertkit.tasks.recipe import Recipe
 
 
-def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]) -> tuple[Recipe, tuple[str, ...], bool]:
-    """The recipe of a target, the splits to check (training first), and whether the target is a run.
+def open_data(
+    target: str, recipe_name: str | None, overrides: Mapping[str, Any]
+) -> tuple[Recipe, tuple[str, ...], dict[str, Any] | None]:
+    """The recipe of a target, the splits to check (training first), and the run.json of a run, else None.
 
     target: a run folder, a data folder or file, a file's URL, or a recipe's name. recipe_name: for a data folder or file, by
     default the family that it looks like; for a run, the file of its own recipe. Raises UsageError, DataError.
@@ -30,7 +32,7 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
     if values is not None:
         own = load_recipe(recipe_name) if recipe_name is not None else load_builtin(str(values["recipe"].get("name")))
         recipe = read_recipe(values, path, own=own).overridden(overrides).with_other_data(overrides, own).resolved()
-        return recipe, _splits_of(recipe), True
+        return recipe, _splits_of(recipe), values
     refuse_folder_of_runs(path)
     is_file = is_url(target) or path.is_file() or is_parallel(path)
     if (is_file and path.suffix != ".py") or path.is_dir():
@@ -39,8 +41,8 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
             raise UsageError(f"--{option} and {target} are both {what}", hint="leave out one of the two")
         recipe = load_recipe(recipe_name or _family_of(target, overrides)).overridden({option: target, **overrides}).resolved()
         if is_file:
-            return recipe, ("train", *(split for split in ("validation", "test") if split in overrides)), False
-        return *_of_folder(recipe, path), False
+            return recipe, ("train", *(split for split in ("validation", "test") if split in overrides)), None
+        return *_of_folder(recipe, path), None
     if recipe_name is not None:
         raise UsageError(f"--recipe is for a file or folder; {target} is already a recipe", hint="leave out one of the two")
     if path.suffix not in ("", ".py"):
@@ -48,7 +50,7 @@ def open_data(target: str, recipe_name: str | None, overrides: Mapping[str, Any]
     recipe = load_recipe(target).overridden(overrides).resolved()
     if recipe.folder.files and recipe.train_split not in recipe.folder.files:  # an evaluation-only set
         recipe = replace(recipe, train_split=recipe.eval_splits[0])
-    return recipe, _splits_of(recipe), False
+    return recipe, _splits_of(recipe), None
 
 
 def _of_folder(recipe: Recipe, folder: Path) -> tuple[Recipe, tuple[str, ...]]:

@@ -56,33 +56,22 @@ def refuse_classless(recipe: Recipe) -> None:
         raise UsageError(f"{what}; this recipe is {kind}", hint=hint)
 
 
-def fine_tuned_run(model: str) -> dict[str, Any] | None:
-    """The run.json of a model that bertkit fine-tuned, else None."""
-    run = read_run_file(Path(model)) if Path(model).is_dir() else None
-    return None if run is None or run["recipe"].get("family") == PRETRAINING else run
+def refuse_trained(request: Request, rows: Examples) -> None:
+    """Raise UsageError for a model that was fine-tuned on the rows to judge; warn about any other fine-tuned one.
 
-
-def refuse_trained(model: str, run: Mapping[str, Any], recipe: Recipe, rows: Examples) -> None:
-    """Raise UsageError for a model that was fine-tuned on the rows to judge and has memorized their labels.
-
-    run: its run.json. recipe: resolved. rows: standardized.
+    Both may have memorized labels. request: its recipe is resolved. rows: standardized.
     """
+    model, recipe = request.model, request.recipe
+    run = read_run_file(Path(model)) if Path(model).is_dir() else None
+    if run is None or run["recipe"].get("family") == PRETRAINING:
+        return
+    hint = f"start from its own base model: --model {run['model']['name']}"
     own, sha256 = to_json(recipe, name=""), hash_of_rows(recipe, rows)
-    if all(run["recipe"].get(source) == own.get(source) for source in ("train", "data", "dataset")) or any(
-        of.get("rows_sha256") == sha256 for of in run["data"].values()
-    ):
+    of_same_data = all(run["recipe"].get(source) == own.get(source) for source in ("train", "data", "dataset"))
+    if of_same_data or any(of.get("rows_sha256") == sha256 for of in run["data"].values()):
         what = "the model was trained on these very rows and would repeat their labels"
-        raise UsageError(what, where=model, hint=_base_model_hint(run))
-
-
-def warn_of_fine_tuned(model: str, run: Mapping[str, Any]) -> None:
-    """Warn about a model that was fine-tuned, perhaps on some of the rows to judge. run: its run.json."""
-    what = f"{model} is a fine-tuned run: if it saw some of these rows, it may have memorized their labels"
-    progress.warn(f"{what}; {_base_model_hint(run)}")
-
-
-def _base_model_hint(run: Mapping[str, Any]) -> str:
-    return f"start from its own base model: --model {run['model']['name']}"
+        raise UsageError(what, where=model, hint=hint)
+    progress.warn(f"{model} is a fine-tuned run: if it saw some of these rows, it may have memorized their labels; {hint}")
 
 
 def find_label_errors(request: Request, output_dir: Path, *, folds: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
 from bertkit.metrics.learning_curve import describe_curve
 from bertkit.model.devices import start_accelerator
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.evaluation.scores import evaluate_target
+from bertkit.runs.evaluation.evaluate import evaluate_target
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.request import Request
 from bertkit.runs.series import SEEDS

@@ -65,9 +65,8 @@ class TrainingChecks:
         request: its recipe is resolved, and its head fresh. rows: to train on, standardized. Raises UsageError, MachineError.
         """
         assert self.output_dir is not None
-        if self.label_errors and (trained := label_errors.fine_tuned_run(request.model)) is not None:
-            label_errors.refuse_trained(request.model, trained, request.recipe, rows)
-            label_errors.warn_of_fine_tuned(request.model, trained)
+        if self.label_errors:
+            label_errors.refuse_trained(request, rows)
         accelerator = start_accelerator(request.recipe.training.device)
         folder = OutputFolder.prepare(self.output_dir, OUTPUT, resume=True, overwrite=self.overwrite, reads=request.reads)
         found = {}
