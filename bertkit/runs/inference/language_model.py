@@ -67,15 +67,11 @@ class LanguageModelPredictor(Predictor):
         processes: Processes,
         precision: str = "auto",
         *,
-        settings: PretrainConfig | None = None,
         top_k: int = TOP_K,
         opening: Mapping[str, Any] = {},
     ) -> None:
-        """settings: the lengths of texts and batches. opening: options for files: encoding, max_file_size, on_error."""
+        """opening: options for files: encoding, max_file_size, on_error."""
         super().__init__(pretrained, processes, precision)
-        if settings is not None:
-            self.max_length = min(settings.max_length, pretrained.config.max_position_embeddings)
-            self.micro_batch_tokens = settings.micro_batch_tokens
         self.top_k, self.opening = top_k, opening
 
     def _build(self) -> Head:
@@ -261,9 +257,9 @@ def open_to_fill(name: str, overrides: Mapping[str, Any], *, top_k: int | None) 
     config = settings_of({}, {"max_length": longest, **overrides})
     refuse_too_long(config.max_length, pretrained.config)
     processes = start_accelerator(config.device)
-    return LanguageModelPredictor(
-        pretrained, processes, config.precision, settings=config, top_k=top_k or TOP_K, opening=opening
-    )
+    filler = LanguageModelPredictor(pretrained, processes, config.precision, top_k=top_k or TOP_K, opening=opening)
+    filler.max_length, filler.micro_batch_tokens = config.max_length, config.micro_batch_tokens
+    return filler
 
 
 def _refuse_causal(pretrained: Pretrained) -> None:

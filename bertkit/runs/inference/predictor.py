@@ -201,10 +201,6 @@ class Predictor:
         """One prediction per example; examples must have the task's standard columns."""
         return self.decode(self.encode(examples)[0])
 
-    def read_blocks(self, file: str) -> Iterator[Examples]:
-        """The rows of a file, or of the standard input for "-", block by block."""
-        raise self._headless()
-
     def unread_columns(self, rows: Examples) -> list[str]:
         """The columns of a user's rows that are not used."""
         return []

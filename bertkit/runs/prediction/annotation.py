@@ -37,9 +37,12 @@ _RESULT = {"from_name": "label", "to_name": "text"}  # of Label Studio
 
 
 class Annotation(Writer):
-    """A tool's format. Raises UsageError for predictions other than classes, labels and chunks."""
+    """A tool's format, in files with the ending `suffix`. Raises UsageError for predictions other than classes, labels and
+    chunks.
+    """
 
     name: ClassVar[str]
+    suffix: ClassVar[str]
 
     def __init__(self, columns: Sequence[str], predicted: Sequence[str] = (), *, safe: bool = False) -> None:
         super().__init__(columns, predicted, safe=safe)

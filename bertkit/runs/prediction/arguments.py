@@ -12,8 +12,9 @@ from bertkit.errors import DataError, UsageError
 from bertkit.readers.content import nearest_files, plain_name, source_name
 from bertkit.readers.remote import is_url, look_up, path_of
 from bertkit.runs.output_paths import refuse_unfit_folder, refuse_unusable_file
+from bertkit.runs.prediction.annotation import ANNOTATIONS
 from bertkit.runs.prediction.destination import STDIN, Destination
-from bertkit.runs.prediction.outputs import TEXT, OutputFormat, is_text, suffix_of, unfinished
+from bertkit.runs.prediction.outputs import TEXT, OutputFormat, is_text, unfinished
 from bertkit.runs.prediction.prediction_folder import PredictionFolder
 from bertkit.runs.prediction.writers import COMPRESSED
 
@@ -58,14 +59,14 @@ def _format_of_file(output: Path, form: str | None, endings: Sequence[str]) -> O
     found = OutputFormat.of(output.name)
     ends = f"--output {output} has {f'the extension {found.ending}' if found.ending else 'no file extension'}"
     if form is None:
-        found.refuse_outside(ends, [ending for ending in endings if suffix_of(ending) is None])
+        found.refuse_outside(ends, [ending for ending in endings if ending not in ANNOTATIONS])
         return found
     wanted = _format_named(form)
-    if suffix_of(wanted.ending) is None:
+    if wanted.ending not in ANNOTATIONS:
         hint = "leave out --format: the file's ending decides"
         if wanted.ending in (TEXT, *endings):
             raise UsageError("--output cannot be combined with --format", hint=hint)
-        known = " or ".join(ending.lstrip(".") for ending in endings if suffix_of(ending) is not None)
+        known = " or ".join(ending.lstrip(".") for ending in endings if ending in ANNOTATIONS)
         raise UsageError(f"--format is {form!r}; expected {known} with --output", hint=hint)
     if found.ending != wanted.suffix:
         raise UsageError(f"{ends}; expected {wanted.suffix} for --format {form}")

@@ -18,7 +18,7 @@ from bertkit.files import as_json, disk_errors, flush, write_json
 from bertkit.files.output_folder import lock
 from bertkit.readers import Examples
 from bertkit.readers.faults import Faults
-from bertkit.runs.prediction.annotation import FORMATS
+from bertkit.runs.prediction.annotation import ANNOTATIONS, FORMATS
 from bertkit.runs.prediction.writers import COMPRESSED, Writer
 from bertkit.runs.run_file import flat
 from bertkit.tasks.presentation import Count, summed
@@ -36,7 +36,7 @@ class OutputFormat(NamedTuple):
     @property
     def suffix(self) -> str:
         """The ending of such files' names, without that of the compression."""
-        return suffix_of(self.ending) or self.ending
+        return ANNOTATIONS[self.ending].suffix if self.ending in ANNOTATIONS else self.ending
 
     @classmethod
     def of(cls, name: str) -> OutputFormat:
@@ -49,11 +49,6 @@ class OutputFormat(NamedTuple):
         if self.ending not in endings or (self.compressed and not is_text(self.ending)):
             named = [f"{ending}[{COMPRESSED}]" if is_text(ending) else ending for ending in endings]
             raise UsageError(f"{given}; expected {', '.join(named[:-1])} or {named[-1]}")
-
-
-def suffix_of(ending: str) -> str | None:
-    """The suffix of a format whose files cannot be recognized by name."""
-    return FORMATS[ending].suffix if ending in FORMATS else None
 
 
 def is_text(ending: str) -> bool:
@@ -135,9 +130,9 @@ class OutputState(NamedTuple):
         values = as_json(self._asdict())
         return {**values, "checksum": _checksum(values)}
 
-    def refuse_other(self, settings: Mapping[str, Any], how: Mapping[str, Any], named: str, where: str) -> None:
+    def refuse_other(self, state: OutputState, named: str, where: str) -> None:
         """Raise UsageError if settings or how differ from those of the earlier predictions. named: what to call these."""
-        sides = ({**self.settings, **self.how}, {**as_json(settings), **how})
+        sides = ({**self.settings, **self.how}, {**as_json(state.settings), **state.how})
         before, now = ({key: value for name, part in side.items() for key, value in flat(part, name)} for side in sides)
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         told: dict[str, str] = {}
@@ -172,7 +167,7 @@ class OutputFile(Output):
         if before is not None and (self._size or 0) < before.size:
             before = None  # OUT.partial was cut off: it starts over
         if before is not None:
-            before.refuse_other(state.settings, state.how, "the unfinished predictions", str(self.partial))
+            before.refuse_other(state, "the unfinished predictions", str(self.partial))
             self.counts = [Count(*each) for each in before.counts]
             self.faults.count, self.faults.shown = before.faults
         self._found, self.before = before, before or state

@@ -90,7 +90,7 @@ class PredictionFolder(Destination):
         """
         before = self.recorded or state
         described = self._described  # even if no output is there yet: a file may be changed after its rows are read
-        before.refuse_other(state.settings, state.how, "the predictions there", str(self.folder))
+        before.refuse_other(state, "the predictions there", str(self.folder))
         for source in self.files if sources is None else sources:
             path = self.files[source]
             if not path.exists():

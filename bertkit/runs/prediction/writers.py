@@ -25,11 +25,10 @@ class Writer(ABC):
     windows, then `end`. `finished` turns these into the final file where a format needs it (Parquet).
 
     columns: of every row, in order. predicted: the columns that are not copied from the input. safe: for spreadsheets; only for
-    CSV. is_text: whether it can go to a terminal or a pipe. suffix: of its files, if their names do not tell the format.
+    CSV. is_text: whether it can go to a terminal or a pipe.
     """
 
     is_text: ClassVar[bool] = True
-    suffix: ClassVar[str | None] = None
     between: ClassVar[bytes] = b""
     end: ClassVar[bytes] = b""
 
