@@ -50,7 +50,7 @@ def evaluate(
 
     [bold]bertkit eval ./some-mnli-model --recipe mnli --data glue/MNLI[/]
     """
-    from bertkit.runs.evaluation.scores import evaluate
+    from bertkit.runs.evaluation.evaluate import evaluate
 
     if output is not None and output_dir is not None:
         raise UsageError("--output-dir is given twice, once as --output", hint="leave out one of them")

@@ -1,1 +1,1 @@
-"""Engines that run a model over data sets of many machines: Ray Data and Apache Spark."""
+"""Engines that run a model over a data set on many machines: Ray Data and Apache Spark."""

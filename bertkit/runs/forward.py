@@ -77,9 +77,9 @@ def outputs_of(
 def outputs_of_each(
     modules: Sequence[nn.Module], features: Features, micro_batch_tokens: int, processes: Processes, *, bar: Bar = NO_BAR
 ) -> list[ModelOutputs]:
-    """`outputs_of` with each of several modules for the same task, as `Task.decode` takes them; ignore the losses of several.
+    """`outputs_of` each module, in the form that `Task.decode` takes; with several modules the losses mean nothing.
 
-    Raises ModelError for NaN outputs, if no loss would reveal them.
+    Raises ModelError for NaN outputs that no loss reveals.
     """
     found = [outputs_of(module, features, micro_batch_tokens, processes, bar=bar) for module in modules]
     if len(found) == 1 and found[0].losses:  # these reveal NaN

@@ -287,7 +287,7 @@ class Recipe(ABC):
         return getattr(self, role) or role
 
     def find_columns(self, rows: Examples) -> Columns:
-        """Find the columns that the recipe does not name in training rows. Raises DataError."""
+        """Find, in training rows, the columns that the recipe does not name. Raises DataError."""
         return Columns({})
 
     @abstractmethod

@@ -161,8 +161,8 @@ def test_a_mark_of_utf8_wins_over_the_option(tmp_path: Path) -> None:
         ("Grüße, Füße", "latin-1", "Latin-1"),
         ("Müßiggang; die Straße heißt „Süß“", "windows-1252", "Windows-1252"),
         ("aïe, naïf, Noël", "latin-1", "Latin-1"),
-        ("这个问题很好，ok没有问题", "gb18030", "GB18030"),
-        ("我love你，very好", "gb18030", "GB18030"),
+        ("这个问题很好。ok没有问题", "gb18030", "GB18030"),
+        ("我love你。very好", "gb18030", "GB18030"),
     ],
 )
 def test_a_guess_at_an_encoding(text: str, encoding: str, guess: str) -> None:

@@ -17,7 +17,7 @@ from bertkit.errors import UsageError
 from bertkit.readers import Examples
 from bertkit.report import Finding, Table
 from bertkit.runs.evaluation.compare import Side, compare, compare_sides, report_comparison
-from bertkit.runs.evaluation.scores import evaluate_target
+from bertkit.runs.evaluation.evaluate import evaluate_target
 from bertkit.runs.target import open_target
 
 pytestmark = pytest.mark.e2e

@@ -19,7 +19,7 @@ from trained import read_json, weights
 from bertkit.errors import DataError, UsageError
 from bertkit.progress import format_interval
 from bertkit.runs.evaluation.compare import compare
-from bertkit.runs.evaluation.scores import evaluate_target
+from bertkit.runs.evaluation.evaluate import evaluate_target
 from bertkit.runs.reporting.report import write_report
 from bertkit.runs.series import summarize
 from bertkit.runs.target import open_target

@@ -18,7 +18,7 @@ from trained import predictions_of, train
 from bertkit.errors import DataError, MachineError, ModelError, UsageError, UserError
 from bertkit.readers import columns_of
 from bertkit.readers.formats import read_file
-from bertkit.runs.evaluation.scores import evaluate_target
+from bertkit.runs.evaluation.evaluate import evaluate_target
 from bertkit.runs.prediction.writers import Csv
 from bertkit.runs.target import open_target
 
@@ -294,7 +294,7 @@ def test_scores_are_shown_although_the_predictions_cannot_be_written(
     def full(*_: Any, **__: Any) -> None:
         raise MachineError("cannot write: the disk is full")
 
-    monkeypatch.setattr("bertkit.runs.evaluation.scores.write_files", full)
+    monkeypatch.setattr("bertkit.runs.evaluation.evaluate.write_files", full)
     ran = run_bertkit("eval", run, "--output-dir", "scores", "--json")
     assert (ran.code, "accuracy" in ran.out, "accuracy" in ran.err) == (5, True, True), ran.err
 

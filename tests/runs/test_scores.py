@@ -15,7 +15,7 @@ from trained import predictions_of
 
 from bertkit.errors import UsageError
 from bertkit.report import Finding, Table
-from bertkit.runs.evaluation.scores import Evaluated, evaluate_target, report_scores
+from bertkit.runs.evaluation.evaluate import Evaluated, evaluate_target, report_scores
 from bertkit.runs.scoring import Scored
 from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, TokenClassification, TokenClassificationTask

@@ -23,7 +23,7 @@ from bertkit.metrics.classification import LOWER_IS_BETTER
 from bertkit.model.precision import precision_of
 from bertkit.readers import Examples, join_blocks
 from bertkit.report import Finding, Report, Table
-from bertkit.runs.evaluation.scores import Predicted, evaluate_target
+from bertkit.runs.evaluation.evaluate import Predicted, evaluate_target
 from bertkit.runs.run_file import RUN_FILE, default_settings, flat, refuse_different_tasks, require_run
 from bertkit.runs.series import FOLDS, SEEDS
 from bertkit.runs.target import open_target

@@ -72,7 +72,7 @@ def export(
     a graph whose outputs differ from the model's.
     """
     require_packages()
-    was_killed = any(output_dir.glob(f"{UNFINISHED}*"))  # files that it had moved into place are useless
+    was_killed = any(output_dir.glob(f"{UNFINISHED}*"))  # what it had moved into place is useless
     output = OutputFolder.prepare(output_dir, EXPORT, resume=was_killed, overwrite=overwrite, reads=[name, texts])
     predictor, rows = _open(name, int8=int8, texts=texts)
     Padded(predictor.model)  # refuses a head without a graph
@@ -167,9 +167,8 @@ def _compare(predictor: Predictor, graphs: tuple[Graph, Graph], rows: ComparedRo
     if isinstance(predictor, LanguageModelPredictor):
         return compare_language_models(predictor, graphs, rows.texts.columns["text"])
     assert isinstance(predictor, TaskPredictor)
-    texts, dev = (None if each is None else predictor.encode(each)[0] for each in (rows.texts, rows.dev))
-    assert texts is not None
-    return compare_tasks(predictor, graphs, texts, dev)
+    dev = None if rows.dev is None else predictor.encode(rows.dev)[0]
+    return compare_tasks(predictor, graphs, predictor.encode(rows.texts)[0], dev)
 
 
 def _judge(verdict: Verdict, force: bool) -> None:

@@ -27,7 +27,7 @@ from bertkit.report import Report, show
 from bertkit.runs.directory import RunFolder
 from bertkit.runs.dry_run import measure
 from bertkit.runs.encoded import Split
-from bertkit.runs.evaluation.scores import score_intervals
+from bertkit.runs.evaluation.evaluate import score_intervals
 from bertkit.runs.finetuning.baselines import Baselines, fit_baselines
 from bertkit.runs.inference.task_predictor import predict_and_tell
 from bertkit.runs.publishing.card import model_card

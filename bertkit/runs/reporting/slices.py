@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bertkit import progress
 from bertkit.metrics.bootstrap import intervals, resampled
 from bertkit.report import Table
-from bertkit.runs.evaluation.scores import Evaluated
+from bertkit.runs.evaluation.evaluate import Evaluated
 
 RESAMPLES_OF_SLICE = 300
 SOURCE = "source"  # a column of the data

@@ -16,7 +16,7 @@ from bertkit.report import Finding, Piece, Table
 from bertkit.runs.checks.data import open_data
 from bertkit.runs.checks.labelled import check_data
 from bertkit.runs.evaluation.compare import compare, refuse_other_rows, report_comparison
-from bertkit.runs.evaluation.scores import Evaluated, Predicted, evaluate_target, report_scores
+from bertkit.runs.evaluation.evaluate import Evaluated, Predicted, evaluate_target, report_scores
 from bertkit.runs.inference.explanation import Explanation
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.reporting.reported_run import ReportedRun, draw_curves
