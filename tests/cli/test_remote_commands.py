@@ -231,6 +231,7 @@ def test_folders_are_local(run_bertkit, model: Path, tiny_tokenizer_dir: Path, t
         (("corpus", "build", put(model / "vocab.txt"), "-t", "s3://bucket/t", "-o", "o"), 4),
         (("corpus", "merge", "s3://bucket/c", "-o", "o"), 2),
         (("push", "s3://bucket/run", "me/mine"), 2),
+        (("--", "recipes", "mrpc", "--copy", "s3://bucket/mine.py"), 2),
     ):
         ran = run_bertkit(*command)
         assert (ran.code, len(ran.err.splitlines()), "local" in ran.err) == (code, 2, True), ran.err
