@@ -6,7 +6,6 @@ and recipes all read this one declaration. A field that is not set is None until
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 import re
@@ -131,11 +130,7 @@ def convert(option: Option, value: Any) -> Any:
             raise UsageError(f"{option.flag} is {number:.10g}; expected at most {option.maximum:.10g}", hint=option.help)
         return kind(number)
     if typing.get_origin(kind) is tuple:
-        try:
-            items = [item.strip() for item in _fields(value)] if isinstance(value, str) else value
-        except csv.Error:
-            hint = "put an item that contains a comma in quotes, such as 'no,\"yes, but\"'"
-            raise UsageError(wrong.what, hint=hint) from None
+        items = _items(value, option.flag) if isinstance(value, str) else value
         if not isinstance(items, (list, tuple)) or any(isinstance(item, (bool, dict, list)) for item in items):
             raise wrong
         return tuple(map(str, items))
@@ -147,9 +142,20 @@ def convert(option: Option, value: Any) -> Any:
     return value
 
 
-def _fields(value: str) -> list[str]:
-    """The items of a list, one of which may be in double quotes."""
-    return next(csv.reader([value], skipinitialspace=True, strict=True)) or [""]
+_ITEM = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")*)"\s*|(?P<bare>[^,]*))(?:,|\Z)')
+
+
+def _items(value: str, flag: str) -> list[str]:
+    """The items of a list, between commas; an item with a comma is in double quotes. Raises UsageError."""
+    items: list[str] = []
+    at, more = 0, True
+    while more and (match := _ITEM.match(value, at)):
+        items.append(match["bare"].strip() if match["quoted"] is None else match["quoted"].replace('""', '"'))
+        if match["quoted"] is None and items[-1].startswith('"'):
+            hint = "put an item that has a comma in quotes, and the list too: 'no,\"yes, but\"'"
+            raise UsageError(f"{flag} is {value!r}, where a quote is not closed, or not at the end of an item", hint=hint)
+        at, more = match.end(), match[0].endswith(",")
+    return items
 
 
 # --- training ------------------------------------------------------------------------------------------------------

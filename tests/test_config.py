@@ -216,6 +216,8 @@ def test_what_nobody_has_set_is_none_until_it_is_filled() -> None:
         ("adam_bias_correction", False, False),
         ("track", "wandb, trackio", ("wandb", "trackio")),
         ("track", 'no, "yes, but not ""now""", 5",', ("no", 'yes, but not "now"', '5"', "")),
+        ("track", '"a, b" ,c,"d"  ', ("a, b", "c", "d")),
+        ("track", "no,\nyes\n", ("no", "yes")),  # of a block of YAML
         ("track", "", ("",)),
         ("track", ["wandb"], ("wandb",)),
     ],
@@ -246,6 +248,7 @@ def test_convert(name: str, value: object, expected: object) -> None:
         ("precision", ["fp32"]),
         ("track", 3),
         ("track", '"no,yes'),
+        ("track", 'no,"yes"=2'),
         ("track", [["wandb"]]),
         ("track", [True]),
     ],

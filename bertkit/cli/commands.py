@@ -97,7 +97,7 @@ def app() -> typer.Typer:
 
 
 def _application(names: Sequence[str], *, listed: bool = False) -> typer.Typer:
-    """listed: only as `bertkit --help` shows them, with their first lines, which are read without importing them."""
+    """The commands of these names. listed: only as `bertkit --help` shows them, which imports none of them."""
     application = typer.Typer(name="bertkit", cls=_Commands, no_args_is_help=True, callback=_top, **_SETTINGS)
     for name in names:
         if listed:

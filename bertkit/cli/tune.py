@@ -24,6 +24,7 @@ from bertkit.cli.options import (
 from bertkit.errors import UsageError, flag_of
 
 _SEEDS = 3
+_REPLACED = ("learning_rate", "warmup_ratio", "max_steps", "num_epochs", "eval_steps", "logging_steps")  # by the range test
 
 
 @with_options(recipe_options("finetune"))
@@ -47,8 +48,7 @@ def tune(
         list[str] | None,
         typer.Option(
             help="An option and its values, such as batch-size=16,32 or num-epochs=2..4, or a range to sample from, such as "
-            "dropout=0..0.3; with :log at its end, evenly by its logarithm. Default: the BERT paper's grid, except for options "
-            "that are set.",
+            "dropout=0..0.3; add :log for a logarithmic scale. Default: the BERT paper's grid, without options that are set.",
             metavar="NAME=VALUES",
         ),
     ] = None,
@@ -117,7 +117,7 @@ def tune(
         "--seeds": seeds,
         "--keep-trials": keep_trials or None,
         "--overwrite": overwrite or None,
-        **{flag_of(name): overrides.get(name) for name in ("learning_rate", "warmup_ratio", "max_steps", "num_epochs")},
+        **{flag_of(name): overrides.get(name) for name in _REPLACED},
     }
     if find_learning_rate and (ignored := next((flag for flag, given in of_trials.items() if given is not None), None)):
         what = f"{ignored} has no effect with --find-learning-rate"

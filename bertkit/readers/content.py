@@ -126,6 +126,13 @@ class Content:
         """The first line that is not empty."""
         return self.beginning.lstrip("\r\n").partition("\n")[0]
 
+    @property
+    def lone_header(self) -> str | None:
+        """The first line if it is one of `column_names` alone, and others follow."""
+        first, _, rest = self.beginning.partition("\n")
+        name = first.strip().strip('"')
+        return name if name in self.column_names and rest.strip() else None
+
     def data(self) -> bytes:
         return b"".join([self.start, *iter(partial(self._read, _CHUNK), b"")])
 

@@ -19,7 +19,7 @@ from bertkit.readers.faults import Faults
 from bertkit.readers.parsers.arrow import looks_like_arrow, parse_arrow
 from bertkit.readers.parsers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.parsers.conll import looks_like_conll, parse_conll
-from bertkit.readers.parsers.delimited import parse_delimited, sniff_separator
+from bertkit.readers.parsers.delimited import header_note, parse_delimited, sniff_separator
 from bertkit.readers.parsers.doccano import looks_like_doccano, parse_doccano
 from bertkit.readers.parsers.fasttext import looks_like_fasttext, parse_fasttext
 from bertkit.readers.parsers.jsonl import parse_jsonl
@@ -61,15 +61,19 @@ class Format:
 
 
 def parse_lines(content: Content, *, keep_broken: bool = False) -> Iterator[Examples]:
-    """One row per line, also for empty lines, in the column `text`. keep_broken: None for a line that is not text. Raises
-    DataError for an empty file.
+    """One row per line, also for empty lines, in the column `text`, or the one that a lone header names. keep_broken: None for
+    a line that is not text. Raises DataError for an empty file.
     """
     if not content.start:
         raise DataError("the file is empty", where=content.source)
+    column, remarks = content.lone_header or "text", header_note(content) if content.lone_header else Remarks()
     for number, lines in content.lines():
+        if number == 1 and content.lone_header:
+            number, lines = 2, lines[1:]
         numbers = range(number, number + len(lines))
         texts = [None if number in content.broken else line for number, line in zip(numbers, lines, strict=True)]
-        yield Examples(columns={"text": texts if keep_broken else lines}, source=content.source, lines=numbers)
+        columns = {column: texts if keep_broken else lines}
+        yield Examples(columns=columns, source=content.source, lines=numbers, remarks=remarks)
 
 
 def _looks_like_json(content: Content) -> bool:
@@ -136,7 +140,7 @@ def read_blocks(
     Compressed files are unpacked. The file's ending decides the format; if several formats, or none, have that ending, its
     content does, and a file that looks like none is in the last format. encoding, max_file_size: as in `open_content`.
     on_error: "skip" keeps unreadable rows, with None in every column, in formats with one row per line, JSON object or table
-    row. column_names: a first line with one of them is the header of a table. options: keywords of the formats, such as
+    row. column_names: names by which a header is recognized. options: keywords of the formats, such as
     separator, columns, column and labelled; None counts as not given. Raises DataError, and UsageError for an option that the
     format does not take.
     """

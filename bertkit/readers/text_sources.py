@@ -75,7 +75,7 @@ def look_for(
                 files.append(file)
         if not files:
             hint = listed([f"{names[0]} is {why}" for why, names in skipped.items()], 3, "; ") or None
-            what = "no file matches" if glob.has_magic(name) else "the folder holds no text files"
+            what = "the folder holds no text files" if skipped or Path(name).expanduser().is_dir() else "no file matches"
             raise DataError(what, where=name, hint=hint)
         if left_out := [name for file in files if extension(file.name) in ZIP for name in _left_out(file.name)]:
             skipped["hidden, or of a kind that is not read in archives"] = left_out
@@ -99,10 +99,10 @@ def _named(name: str) -> list[tuple[Source, Path | None]]:
         return [(_on_disk(path), None)]
     if not glob.has_magic(name):
         raise DataError("no such file", where=name, hint=nearest_files(path))
-    matches = [*map(Path, sorted(glob.glob(str(path), recursive=True)))]
-    folders = [match for match in matches if match.is_dir() and "**" not in name]  # which matches their files too
-    found: list[tuple[Source, Path | None]] = [(_on_disk(match), None) for match in matches if match.is_file()]
-    return found + [(_on_disk(file), folder.parent) for folder in folders for file in _files_in(folder)]
+    found: dict[Path, Path | None] = {}
+    for match in map(Path, glob.glob(str(path), recursive=True)):
+        found |= {file: found.get(file, match.parent) for file in _files_in(match)} if match.is_dir() else {match: None}
+    return [(_on_disk(file), found[file]) for file in sorted(found)]
 
 
 def _on_disk(path: Path) -> Source:

@@ -215,8 +215,12 @@ def test_folders_globs_and_doubles(tmp_path):
     by_pattern = look_for([str(tmp_path / "[_as]*")])
     assert [Path(name).name for name in by_pattern.sources] == ["a.jsonl.gz", "c.PARQUET", "d.txt.xz"]
     assert {name for names in by_pattern.skipped.values() for name in names} == {str(tmp_path / "__MACOSX" / "h.txt")}
-    in_all = [Path(name).name for name in look_for([str(tmp_path / "**")]).sources]
-    assert in_all == ["README", "h.txt", "a.jsonl.gz", "b.txt", "f.csv", "g.pdf", "c.PARQUET", "d.txt.xz"]
+    everything = look_for([str(tmp_path / "**")])  # named by the pattern, files are read whatever their endings
+    assert [Path(name).name for name in everything.sources] == [
+        *("README", "h.txt", "a.jsonl.gz", "b.txt", "f.csv", "g.pdf", "c.PARQUET", "d.txt.xz")
+    ]
+    for pattern in ("**/s*", "su**", "**/sub"):
+        assert [Path(name).name for name in look_for([str(tmp_path / pattern)]).sources] == ["c.PARQUET", "d.txt.xz"]
     assert (
         look_for([str(tmp_path / "g.pdf")]).sources[str(tmp_path / "g.pdf")].size == 4
     )  # named, it is text whatever its ending

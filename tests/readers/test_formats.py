@@ -45,6 +45,7 @@ from bertkit.readers.formats import (
 )
 from bertkit.readers.parsers import delimited
 from bertkit.readers.parsers.conll import CONLLU_LINES
+from bertkit.tasks import TextClassification
 
 CONLL_TEXT = "EU NNP B-ORG\nrejects VBZ O\n\nBerlin NNP B-LOC\n"
 TOKENS, TAGS = [["EU", "rejects"], ["Berlin"]], [["B-ORG", "O"], ["B-LOC"]]
@@ -182,31 +183,56 @@ def test_the_standard_input(monkeypatch: pytest.MonkeyPatch, data: bytes, column
     assert sys.stdin.read() == ""
 
 
+NAMED = "words (raw)"
+LINES_ONLY = ["good", *["fine"] * 30, "well, then; and | so", '"Great" movie', '"never closed', ""]
+
+
 @pytest.mark.parametrize(
     ("text", "columns"),
     [
-        ("words (raw),no\none,1\ntwo,2\n", {"words (raw)": ["one", "two"], "no": ["1", "2"]}),
+        (f"{NAMED},no\none,1\ntwo,2\n", {NAMED: ["one", "two"], "no": ["1", "2"]}),
         ("no;what they said yesterday\n1;one\n", {"no": ["1"], "what they said yesterday": ["one"]}),
-        ("words (raw)\none, or two\nthree\n", {"words (raw)": ["one, or two", "three"]}),
-        ("words (raw)\n", {"text": ["words (raw)"]}),
-        ("all words (raw)\none\n", {"text": ["all words (raw)", "one"]}),
-        ("the words (raw),no\none\ntwo, or three\nfour\n", {"text": ["the words (raw),no", "one", "two, or three", "four"]}),
+        (f'"no","{NAMED}"\n"1","one"\n', {"no": ["1"], NAMED: ["one"]}),
+        (f"{NAMED}\n" + "\n".join(LINES_ONLY) + "\n", {NAMED: LINES_ONLY}),
+        (f'"{NAMED}"\n"one, or\ntwo"\n"three"\n', {NAMED: ["one, or\ntwo", "three"]}),
+        (f"{NAMED}\n", {"text": [NAMED]}),
+        (f"all {NAMED}\none\n", {"text": [f"all {NAMED}", "one"]}),
+        (f"the {NAMED},no\none\ntwo, or three\nfour\n", {"text": [f"the {NAMED},no", "one", "two, or three", "four"]}),
+        ("was it good?,pos\nyes it was,neg\n", {"text": ["was it good?,pos", "yes it was,neg"]}),
     ],
 )
 def test_a_header_is_recognized_by_the_names_of_columns(tmp_path: Path, text: str, columns: dict) -> None:
-    names = ("words (raw)", "what they said yesterday")
-    examples = read_file(write(tmp_path / "a", text), column_names=names)
+    recipe = TextClassification(text=NAMED, text_pair="what they said yesterday")
+    path = write(tmp_path / "a", text)
+    examples = recipe.read_file(path)
     assert examples.columns == columns
-    assert bool(examples.remarks.notes) == ([*columns] == ["words (raw)"])
+    is_alone = [*columns] == [NAMED]
+    assert examples.remarks.notes == ((f"{path}: the first line, '{NAMED}', is the name of the column",) if is_alone else ())
+    assert (examples.lines[0], len(examples.lines)) == (1 if [*columns] == ["text"] else 2, len(examples))
 
 
-def test_a_header_that_is_read_as_data_is_named(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.csv", "body,class (1)\none,1\n")
+def test_names_in_a_csv_may_have_punctuation(tmp_path: Path) -> None:
+    text = "no;customer's words (raw);answered?\n1;one;yes\n"
+    assert [*read_file(write(tmp_path / "a.csv", text)).columns] == ["no", "customer's words (raw)", "answered?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "warns"),
+    [
+        ("body,my class\none,1\n", True),
+        ("a great movie,pos\nawful,neg\nfine,pos\n", False),
+        ("word,NN\nright,JJ\nother,NN\n", False),
+        ("what is it?,topic\nwho,person\n", False),
+    ],
+)
+def test_a_header_that_is_read_as_data_is_named(tmp_path: Path, text: str, warns: bool) -> None:
+    file = write(tmp_path / "a.csv", text)
     examples = read_file(file, columns=("text", "label"))
-    assert examples.columns == {"text": ["body", "one"], "label": ["class (1)", "1"]}
-    (warning,) = examples.remarks.warnings
-    assert warning.startswith("the first row, 'body, class (1)', is read as data; if it is a header, omit --columns")
-    assert not read_file(file, columns=("body", "class (1)")).remarks.warnings
+    assert [",".join(row) for row in zip(*examples.columns.values(), strict=True)] == text.splitlines()
+    first = text.partition("\n")[0].replace(",", ", ")
+    warning = f"the first row, '{first}', is read as data; if it is a header, omit --columns ({file}:1)"
+    assert examples.remarks.warnings == ((warning,) if warns else ())
+    assert not read_file(file, columns=tuple(first.split(", "))).remarks.warnings
 
 
 def test_a_broken_row_of_a_table_on_the_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

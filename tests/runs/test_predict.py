@@ -171,6 +171,8 @@ def test_a_run_and_its_checkpoint_repeat_their_results_from_anywhere(run: Path, 
     assert run_bertkit("predict", run / "checkpoint-1", *how, stdin="\n".join(texts).encode()) == together
     rows = [json.loads(line) for line in together.out.splitlines()]
     assert [row["text"] for row in rows] == texts
+    with_header = run_bertkit("predict", run, stdin="\n".join(["text", *texts]).encode())
+    assert (with_header.out, "the first line, 'text', is the name of the column" in with_header.err) == (together.out, True)
     for row in rows[::4]:  # no row depends on the others
         (alone,) = run_bertkit("predict", run, stdin=row["text"].encode()).out.splitlines()
         assert json.loads(alone) == {**row, "id": 0, "probability": pytest.approx(row["probability"], abs=1e-6)}

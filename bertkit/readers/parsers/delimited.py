@@ -23,7 +23,9 @@ Rows = tuple[Sequence[int], list[list[Any]]]  # a block of rows: the line, from 
 LABEL_FIRST = ("label", "text")  # the columns of lines such as "DESC:def What is an atom ?", at the first space
 _SEPARATORS = (",", ";", "\t", "|")
 _LONGEST_FIELD = 2**31 - 1
-_NAME = re.compile(r"\s*[\w#./()'?:%&-]+( [\w#./()'?:%&-]+){0,2}\s*|")  # of a column; the first of pandas's has none
+# The name of a column, of up to three words; the first of pandas's has none.
+_NAME = re.compile(r"\s*[\w#./-]+( [\w#./-]+){0,2}\s*|")
+_NAME_IN_CSV = re.compile(r"\s*[\w#./()'?:%&-]+( [\w#./()'?:%&-]+){0,2}\s*|")
 _SNIFFED = 20  # rows
 IF_TITLE = "if the first line is a title above the header, remove it"
 
@@ -43,8 +45,6 @@ def parse_delimited(
     between = _default_separator(content, columns) if separator is None else typed_separator(separator)
     if content.extension == ".csv" and separator is None and between != ",":
         remarks = Remarks((f"{content.source}: {between!r} separates the columns (change it with --separator)",))
-    if content.first_line.strip() in content.column_names and content.extension not in (".csv", ".tsv"):
-        remarks = Remarks((f"{content.source}: the first line, {content.first_line.strip()!r}, is the column's name",))
     if between == " ":
         columns = columns or LABEL_FIRST
     quoting = between not in ("\t", " ") or (content.extension == ".csv" and between == "\t")
@@ -62,7 +62,14 @@ def parse_delimited(
         refuse_header=partial(_refuse_misread_header, is_detected=separator is None, quoting=quoting),
         hint=lambda row, width: _ragged_hint(row, width, between, quoting),
     )
+    if content.lone_header and content.extension not in (".csv", ".tsv"):
+        remarks += header_note(content)
     yield from (replace(block, remarks=remarks + block.remarks) for block in blocks)
+
+
+def header_note(content: Content) -> Remarks:
+    """A note that a file's first line alone is taken for its header."""
+    return Remarks((f"{content.source}: the first line, {content.lone_header!r}, is the name of the column",))
 
 
 def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) -> str | None:
@@ -70,9 +77,9 @@ def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) ->
 
     A tab in the first line is enough. Otherwise the first line must be a header, and half of the visible rows must have the
     same number of fields, because sentences have commas too. A header has one of `content.column_names`, or only short names,
-    at least one of them usual. One of `column_names` alone is a header if all visible rows have one field. For a .csv file, any
-    short names are accepted, or as many fields as `columns`, and a tab is treated like other separators. Separators in quotes
-    do not count.
+    at least one of them usual. For a .csv file, any short names are accepted, or as many fields as `columns`, and a tab is
+    treated like other separators. Separators in quotes do not count. A file with one column is a table only if its texts are
+    in quotes where CSV needs them; otherwise it is plain text, perhaps with a header.
     """
     is_csv = content.extension == ".csv"
     if "\t" in content.first_line and not is_csv:
@@ -86,13 +93,21 @@ def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) ->
             continue
         header = columns or rows[0]
         is_known = not content.column_names.isdisjoint(map(str.strip, header))
-        are_names = all(map(_NAME.fullmatch, header)) and (is_csv or any(map(is_usual_name, header)))
-        share = sum(len(fields) == len(header) for fields in rows[1:]) / (len(rows) - 1)
-        if len(header) > 1 and share >= 0.5 and (columns or is_known or are_names):
+        are_names = all(map((_NAME_IN_CSV if is_csv else _NAME).fullmatch, header))
+        are_names = are_names and (is_csv or any(map(is_usual_name, header)))
+        alike = sum(len(fields) == len(header) for fields in rows[1:])
+        if len(header) > 1 and (columns or is_known or are_names) and 2 * alike >= len(rows) - 1:
             return separator
-        if len(header) == 1 and share == 1 and is_known and not is_csv:
-            return separator
-    return None
+    return "," if content.lone_header and not is_csv and _is_one_quoted_column(lines) else None
+
+
+def _is_one_quoted_column(lines: list[str]) -> bool:
+    """Whether the lines are a CSV table of one column, some of whose texts are in quotes."""
+    try:
+        rows = [*csv.reader(lines, strict=True)]
+    except csv.Error:
+        return False
+    return any(line.startswith('"') for line in lines) and all(len(fields) <= 1 for fields in rows)
 
 
 def _default_separator(content: Content, columns: tuple[str, ...] | None) -> str:
@@ -130,7 +145,7 @@ def parse_table(
     names, remarks = (columns, Remarks()) if columns else _header(header, where)
     if not columns or tuple(header) == columns:  # a header equal to `columns` is not a row either
         first = first[0][1:], first[1][1:]
-    elif any(map(is_usual_name, header)):
+    elif _is_like_header(header, first[1][1:]):
         what = f"the first row, {_excerpt(', '.join(header), 80)}, is read as data; if it is a header, omit --columns"
         remarks = Remarks(warnings=(f"{what} ({where})",))
     width, empty = len(names), True
@@ -149,6 +164,13 @@ def parse_table(
         yield Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines, remarks=remarks)
     if empty:
         raise DataError("the file has a header but no rows", where=source, hint=header_hint(names))
+
+
+def _is_like_header(row: list[str], others: list[list[str]]) -> bool:
+    """Whether a row has a usual name of a column, only short names, and no value that other rows have in its place."""
+    if not any(map(is_usual_name, row)) or not all(map(_NAME.fullmatch, row)):
+        return False
+    return not any(name == other for fields in others for name, other in zip(row, fields, strict=False))
 
 
 def _plain_rows(content: Content, separator: str, skipped: int, most: int) -> Iterator[Rows]:
@@ -277,7 +299,9 @@ def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:
         names[0] = "Unnamed: 0"  # the row numbers that pandas writes, under the name it reads them by
     hint = header_hint(names)
     if "" in names:
-        titled = f"{IF_TITLE if names.count('') == len(names) - 1 else 'if it is a header, name each column'}; {hint}"
+        titled = (
+            f"{IF_TITLE if names.count('') == len(names) - 1 else 'if the first line is a header, name each column'}; {hint}"
+        )
         raise DataError(f"column {names.index('') + 1} of the header has no name", where=where, hint=titled)
     times, notes = Counter(names), []
     shared = [name for name in times if times[name] > 1]

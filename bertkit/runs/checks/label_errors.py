@@ -56,7 +56,7 @@ def refuse_classless(recipe: Recipe) -> None:
         raise UsageError(f"{what}; this recipe is {kind}", hint=hint)
 
 
-def refuse_trained(request: Request, rows: Examples) -> None:
+def refuse_or_warn_of_trained(request: Request, rows: Examples) -> None:
     """Raise UsageError for a model that was fine-tuned on the rows to judge; warn about any other fine-tuned one.
 
     Both may have memorized labels. request: its recipe is resolved. rows: standardized.
@@ -79,7 +79,7 @@ def find_label_errors(request: Request, output_dir: Path, *, folds: int) -> dict
 
     request: its recipe is resolved, and its head fresh. Returns the content of label_errors.json: numbers of rows and labels,
     `pairs` of given and suggested labels with their counts, and the `worst` rows. All rows are in label_errors.csv. Raises what
-    fine-tuning raises. Call `refuse_classless` and `refuse_trained` first.
+    fine-tuning raises. Call `refuse_classless` and `refuse_or_warn_of_trained` first.
     """
     recipe = request.recipe
     accelerator = start_accelerator(recipe.training.device)

@@ -66,7 +66,7 @@ class TrainingChecks:
         """
         assert self.output_dir is not None
         if self.label_errors:
-            label_errors.refuse_trained(request, rows)
+            label_errors.refuse_or_warn_of_trained(request, rows)
         accelerator = start_accelerator(request.recipe.training.device)
         folder = OutputFolder.prepare(self.output_dir, OUTPUT, resume=True, overwrite=self.overwrite, reads=request.reads)
         found = {}

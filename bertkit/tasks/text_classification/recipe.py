@@ -66,7 +66,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     )
     labels: tuple[str, ...] | None = option(
         None,
-        'names of the labels in the order of their numbers, one with a comma in "..."; default: from the data',
+        "names of the labels in the order of their numbers, such as 'no,\"yes, but\"'; default: from the data",
         commands=DATA,
     )
     regression: bool = option(False, "predict a number instead of a class", commands=DATA)
