@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -226,3 +227,17 @@ def test_a_folder_that_is_moved_while_it_is_locked_is_not_written(
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(UsageError, match="another process has just finished or moved this run"), lock(folder, "run"):
         pass
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_file_system_without_locks_is_a_warning(
+    shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with lock(tmp_path, "run", shared=shared):  # who only reads needs no lock
+        pass
+    told = f"nothing keeps another command from writing this run too ({tmp_path}); the file system cannot lock it"
+    assert (told in " ".join(capsys.readouterr().err.split())) is not shared

@@ -183,16 +183,19 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False, wait: bool
         except FileNotFoundError:
             raise gone from None
     try:
-        with suppress(OSError):  # some network file systems lack such locks
-            try:
-                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except BlockingIOError:
-                what = f"another process is currently writing this {kind}"
-                if not wait:
-                    raise UsageError(what, where=str(folder), hint=f"wait for it, or {_OTHER_FOLDER}") from None
-                if not _is_free_soon(descriptor):
-                    progress.note(f"{what} ({folder}): waiting for it")
-                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what = f"another process is currently writing this {kind}"
+            if not wait:
+                raise UsageError(what, where=str(folder), hint=f"wait for it, or {_OTHER_FOLDER}") from None
+            if not _is_free_soon(descriptor):
+                progress.note(f"{what} ({folder}): waiting for it")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:  # some network file systems have no such locks
+            if not shared:
+                why = f"the file system cannot lock it: {error.strerror}"
+                progress.warn(f"nothing keeps another command from writing this {kind} too ({folder}); {why}")
         if not _is_at(descriptor, folder):  # it was moved between the two steps
             raise gone
         yield
