@@ -72,7 +72,7 @@ def parse_lines(content: Content, *, keep_broken: bool = False) -> Iterator[Exam
             number, lines = 2, lines[1:]
         numbers = range(number, number + len(lines))
         texts = [None if number in content.broken else line for number, line in zip(numbers, lines, strict=True)]
-        columns = {column: texts if keep_broken else lines}
+        columns: dict[str, Sequence[Any]] = {column: texts if keep_broken else lines}
         yield Examples(columns=columns, source=content.source, lines=numbers, remarks=remarks)
 
 
