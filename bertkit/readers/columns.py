@@ -136,6 +136,6 @@ def _plain(name: str) -> str:
 
 def _looks_like_data(name: str) -> bool:
     """Whether a column's name looks like a value: a number, a sentence, or several lines."""
-    if re.fullmatch(r"[-+]?[\d.]+", name) or re.search(r"[\r\n,;!?\u3001\u3002\uff01\uff0c\uff1f]|[.]($| )", name):
+    if re.fullmatch(r"[-+]?[\d.]+", name) or re.search(r"[\r\n,;!?\u3001\u3002\uff01\uff0c\uff1f]|[.] ", name):
         return True
     return len(name) > 40 or len(name.split()) > 3

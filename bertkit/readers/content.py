@@ -128,10 +128,10 @@ class Content:
 
     @property
     def lone_header(self) -> str | None:
-        """The first line if it is one of `column_names` alone, and others follow."""
+        """The first line if it is one of `column_names` alone, in whatever case, and others follow."""
         first, _, rest = self.beginning.partition("\n")
         name = first.strip().strip('"')
-        return name if name in self.column_names and rest.strip() else None
+        return name if name.casefold() in map(str.casefold, self.column_names) and rest.strip() else None
 
     def data(self) -> bytes:
         return b"".join([self.start, *iter(partial(self._read, _CHUNK), b"")])

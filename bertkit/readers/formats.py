@@ -19,7 +19,7 @@ from bertkit.readers.faults import Faults
 from bertkit.readers.parsers.arrow import looks_like_arrow, parse_arrow
 from bertkit.readers.parsers.c3 import looks_like_c3, parse_c3
 from bertkit.readers.parsers.conll import looks_like_conll, parse_conll
-from bertkit.readers.parsers.delimited import header_note, parse_delimited, sniff_separator
+from bertkit.readers.parsers.delimited import header_note, parse_delimited, quoted_lines_warning, sniff_separator
 from bertkit.readers.parsers.doccano import looks_like_doccano, parse_doccano
 from bertkit.readers.parsers.fasttext import looks_like_fasttext, parse_fasttext
 from bertkit.readers.parsers.jsonl import parse_jsonl
@@ -66,7 +66,9 @@ def parse_lines(content: Content, *, keep_broken: bool = False) -> Iterator[Exam
     """
     if not content.start:
         raise DataError("the file is empty", where=content.source)
-    column, remarks = content.lone_header or "text", header_note(content) if content.lone_header else Remarks()
+    column, remarks = content.lone_header or "text", quoted_lines_warning(content)
+    if content.lone_header:
+        remarks = header_note(content)
     for number, lines in content.lines():
         if number == 1 and content.lone_header:
             number, lines = 2, lines[1:]
@@ -210,9 +212,11 @@ def _is_named_after(name: str, split: str, rest: str, endings: Sequence[str]) ->
 
 def _choose(content: Content, formats: Sequence[Format], given: Set[str]) -> Format:
     """The format of a file. given: the command-line options to take into account."""
-    named = [form for form in formats if content.extension in form.endings]
-    able = [form for form in named or formats if given <= form.options] or named or formats
-    return next((form for form in able[:-1] if form.looks_like(content)), able[-1])
+    named = [form for form in formats if content.extension in form.endings] or formats
+    able = [form for form in named if given <= form.options] or named
+    # The last format takes any content. If it has no names of columns, the first one that has is a table of text.
+    other = able[0] if "columns" in given and able[-1] is not named[-1] else able[-1]
+    return next((form for form in able if form.looks_like(content)), other)
 
 
 def _taken(given: dict[str, Any], form: Format, source: str) -> dict[str, Any]:

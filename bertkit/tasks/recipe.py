@@ -161,7 +161,7 @@ class Recipe(ABC):
     @property
     def reading(self) -> dict[str, Any]:
         """How files are read, as keyword arguments of `readers.formats.read_file`."""
-        names = names_in(getattr(self, role) for role in self.in_order)
+        names = names_in(["text", *(getattr(self, role) for role in self.in_order)])
         return {name: getattr(self, name) for name in _READING} | {"column_names": names}
 
     @property

@@ -195,6 +195,7 @@ LINES_ONLY = ["good", *["fine"] * 30, "well, then; and | so", '"Great" movie', '
         (f'"no","{NAMED}"\n"1","one"\n', {"no": ["1"], NAMED: ["one"]}),
         (f"{NAMED}\n" + "\n".join(LINES_ONLY) + "\n", {NAMED: LINES_ONLY}),
         (f'"{NAMED}"\n"one, or\ntwo"\n"three"\n', {NAMED: ["one, or\ntwo", "three"]}),
+        (f"{NAMED.upper()}\none\n", {NAMED.upper(): ["one"]}),
         (f"{NAMED}\n", {"text": [NAMED]}),
         (f"all {NAMED}\none\n", {"text": [f"all {NAMED}", "one"]}),
         (f"the {NAMED},no\none\ntwo, or three\nfour\n", {"text": [f"the {NAMED},no", "one", "two, or three", "four"]}),
@@ -206,9 +207,62 @@ def test_a_header_is_recognized_by_the_names_of_columns(tmp_path: Path, text: st
     path = write(tmp_path / "a", text)
     examples = recipe.read_file(path)
     assert examples.columns == columns
-    is_alone = [*columns] == [NAMED]
-    assert examples.remarks.notes == ((f"{path}: the first line, '{NAMED}', is the name of the column",) if is_alone else ())
+    named = [name for name in columns if [*columns] == [name] != ["text"]]
+    assert examples.remarks.notes == tuple(f"{path}: the first line, {name!r}, is the name of the column" for name in named)
     assert (examples.lines[0], len(examples.lines)) == (1 if [*columns] == ["text"] else 2, len(examples))
+
+
+@pytest.mark.parametrize("formats", [TEXTS, CHOICES, TAGGED])
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("a,Where is it\nb,I paid\n", {"k": ["a", "b"], "text": ["Where is it", "I paid"]}),
+        ("a;Where, then\nb;I paid\n", {"k": ["a", "b"], "text": ["Where, then", "I paid"]}),
+        ('"Where, then"\n"a ""b"""\n', {"text": ["Where, then", 'a "b"']}),
+        ("Where, then\nI paid\n", {"text": ["Where, then", "I paid"]}),
+    ],
+)
+def test_columns_make_a_table_of_any_text(tmp_path: Path, formats: tuple[Format, ...], text: str, columns: dict) -> None:
+    for name in ("a", "a.txt", "a.log"):
+        assert read_file(write(tmp_path / name, text), formats, columns=tuple(columns)).columns == columns
+
+
+def test_a_workbook_under_a_wrong_name_is_still_refused_as_one(tmp_path: Path) -> None:
+    error = refused(read_file, write(tmp_path / "a.xlsx", "a,b\n"), columns=("x", "y"))
+    assert "workbook" in error.what
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('"Where, then"\n"a ""b"""\nc\n', "--columns text"),
+        ('1,"Where, then"\n2,"b"\n', "--columns label,text"),
+        ('"Hello," she said.\nHe said "no"\n', None),
+    ],
+)
+def test_lines_that_look_like_csv_are_named(tmp_path: Path, text: str, hint: str | None) -> None:
+    examples = read_file(write(tmp_path / "a.txt", text))
+    assert examples.columns == {"text": text.splitlines()}
+    assert [warning.partition("name its columns: ")[2] for warning in examples.remarks.warnings] == [hint][: bool(hint)]
+
+
+@pytest.mark.parametrize("swallowed", [3, 30])
+def test_a_quote_that_swallows_rows_is_a_warning(tmp_path: Path, swallowed: int) -> None:
+    rows = "".join(f"where is parcel {number},delivery\n" for number in range(swallowed))
+    path = write(
+        tmp_path / "a.csv", f'text,label\nfine,billing\n"where is it,delivery\n{rows}late again",delivery\nfine,billing\n'
+    )
+    examples = read_file(path)
+    assert (len(examples), examples.columns["label"]) == (3, ["billing", "delivery", "billing"])
+    (warning,) = examples.remarks.warnings
+    assert warning.startswith(f"column 'text' has a text of {swallowed + 2} lines that look like rows")
+    assert warning.endswith(f"({path}:3)")
+
+
+def test_a_text_of_many_lines_is_no_warning(tmp_path: Path) -> None:
+    poem = "One line, no more\nand a second\nthen, one, by, one\nthe rest\nto the end, at last"
+    examples = read_file(write(tmp_path / "a.csv", f'text,label\n"{poem}",x\n"a\nb\nc\nd\ne\nf",y\n'))
+    assert (examples.columns["text"][0], examples.remarks.warnings) == (poem, ())
 
 
 def test_names_in_a_csv_may_have_punctuation(tmp_path: Path) -> None:

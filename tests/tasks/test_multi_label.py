@@ -173,6 +173,13 @@ def test_a_guessed_separator_is_reported() -> None:
     assert not any("','" in note for note in fit(rows, label_separator=",").remarks.notes)
 
 
+def test_other_separators_in_cells_are_a_warning() -> None:
+    (warning,) = fit(rows_of("a|b", "b,c", "c;a", "a; b, c", "c")).remarks.warnings
+    assert warning == "3 cells of column 'label' also have ';' or ',', which stays in the names of labels"
+    assert not fit(rows_of("a,b", "b", "a, c")).remarks.warnings
+    assert not fit(rows_of("a|b", "b,c", "c"), label_separator="|").remarks.warnings
+
+
 # --- loss and scores -------------------------------------------------------------------------------------------------------
 
 

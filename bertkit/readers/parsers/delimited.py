@@ -13,6 +13,9 @@ from functools import partial
 from itertools import chain, count, islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bertkit.errors import DataError, UsageError, excerpt, listed, plural
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import header_hint, is_usual_name
@@ -26,7 +29,9 @@ _LONGEST_FIELD = 2**31 - 1
 # The name of a column, of up to three words; the first of pandas's has none.
 _NAME = re.compile(r"\s*[\w#./-]+( [\w#./-]+){0,2}\s*|")
 _NAME_IN_CSV = re.compile(r"\s*[\w#./()'?:%&-]+( [\w#./()'?:%&-]+){0,2}\s*|")
+_QUOTED = re.compile(r'^"(?:[^"]|"")+"(?:,|$)|,"(?:[^"]|"")+"$')  # a line that begins or ends with a field in quotes
 _SNIFFED = 20  # rows
+_MOST_LINES = 4  # of a text, without suspicion
 IF_TITLE = "if the first line is a title above the header, remove it"
 
 
@@ -64,7 +69,8 @@ def parse_delimited(
     )
     if content.lone_header and content.extension not in (".csv", ".tsv"):
         remarks += header_note(content)
-    yield from (replace(block, remarks=remarks + block.remarks) for block in blocks)
+    for block in blocks:
+        yield replace(block, remarks=remarks + block.remarks + (_swallowed_rows(block, between) if quoting else Remarks()))
 
 
 def header_note(content: Content) -> Remarks:
@@ -98,7 +104,18 @@ def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) ->
         alike = sum(len(fields) == len(header) for fields in rows[1:])
         if len(header) > 1 and (columns or is_known or are_names) and 2 * alike >= len(rows) - 1:
             return separator
-    return "," if content.lone_header and not is_csv and _is_one_quoted_column(lines) else None
+    is_one = len(columns) == 1 if columns else content.lone_header is not None
+    return "," if is_one and not is_csv and _is_one_quoted_column(lines) else None
+
+
+def quoted_lines_warning(content: Content) -> Remarks:
+    """A warning if most of the visible lines of a plain text have fields in quotes, as a CSV table without a header has."""
+    lines = content.beginning.splitlines()[:_SNIFFED]
+    if 2 * sum(_QUOTED.search(line) is not None for line in lines) <= len(lines):
+        return Remarks()
+    row = next(csv.reader(lines))
+    what = "the lines are read as plain text, but look like CSV"
+    return Remarks(warnings=(f"{content.source}: {what}; {header_hint(row)}",))
 
 
 def _is_one_quoted_column(lines: list[str]) -> bool:
@@ -114,7 +131,7 @@ def _default_separator(content: Content, columns: tuple[str, ...] | None) -> str
     """The separator of the columns if none is given."""
     if content.extension == ".csv":
         return sniff_separator(content, columns) or ","
-    return "\t" if content.extension == ".tsv" else sniff_separator(content) or "\t"
+    return "\t" if content.extension == ".tsv" else sniff_separator(content, columns) or "\t"
 
 
 def parse_table(
@@ -224,6 +241,20 @@ def _quoted_rows(content: Content, separator: str, skipped: int) -> Iterator[Row
         if fault:
             raise fault
         del held[:-1]
+
+
+def _swallowed_rows(block: Examples, separator: str) -> Remarks:
+    """A warning about each text of several lines of which nearly all look like rows: its quote may not be closed."""
+    found, width = [], len(block.columns)
+    begins: NDArray[np.int64] = np.asarray(block.lines)
+    ends = np.append(begins[1:], begins[-1:] + _MOST_LINES + 1)  # where the last row ends is not known
+    for row in np.flatnonzero(ends - begins > _MOST_LINES).tolist() if width > 1 else ():
+        for name, values in block.columns.items():
+            inner = (values[row] or "").split("\n")[1:-1]
+            if len(inner) >= _MOST_LINES - 1 and sum(line.count(separator) == width - 1 for line in inner) > 0.8 * len(inner):
+                what = f"column {_excerpt(name)} has a text of {len(inner) + 2} lines that look like rows"
+                found.append(f"{what}: is its quote closed in the right place? ({block.where(row)})")
+    return Remarks(warnings=tuple(found))
 
 
 def without_empty_rows(blocks: Iterator[Rows]) -> Iterator[Rows]:

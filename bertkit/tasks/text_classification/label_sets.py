@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, plural
 from bertkit.readers import FIX_ROW, Examples
 from bertkit.tasks.labels import class_name, is_missing, label_name, no_labels, refuse_missing, unknown_label
 
@@ -19,6 +19,17 @@ def find_separator(examples: Examples, column: str) -> str | None:
     """The separator of names in a column's cells: the first of SEPARATORS that occurs in any cell, if any."""
     cells = [value for value in examples.columns[column] if isinstance(value, str) and _as_list(value) is None]
     return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
+
+
+def kept_separators(examples: Examples, column: str, separator: str) -> tuple[str, ...]:
+    """A warning if some cells have another of SEPARATORS, which stays in the names of labels."""
+    cells = [value for value in examples.columns[column] if isinstance(value, str) and _as_list(value) is None]
+    others = [mark for mark in SEPARATORS if mark != separator and any(mark in cell for cell in cells)]
+    if not others:
+        return ()
+    count = sum(any(mark in cell for mark in others) for cell in cells)
+    what = f"{plural(count, 'cell')} of column {examples.own_name(column)!r} also {'has' if count == 1 else 'have'}"
+    return (f"{what} {' or '.join(map(repr, others))}, which stays in the names of labels",)
 
 
 def split_sets(

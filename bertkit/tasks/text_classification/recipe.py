@@ -38,7 +38,7 @@ from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.labels import class_name, is_missing, label_name, number_of, refuse_nested_labels, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns, guessed
-from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, marked_sets, split_sets
+from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, kept_separators, marked_sets, split_sets
 from bertkit.text.truncation import TRUNCATIONS
 
 INPUTS = ("text", "text_pair")  # roles of columns
@@ -119,11 +119,13 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         roles = self._columns_by_role(rows)
         named = {role: roles.get(role, getattr(self, role)) for role in ROLES}
         notes, separator = guessed(self, named), self.label_separator
+        warnings: tuple[str, ...] = ()
         if self.multi_label and separator is None and "label" in roles:
             separator = find_separator(rows, roles["label"])
             if separator is not None:
                 notes += (f"labels in a cell are separated by {separator!r} (change it with --label-separator)",)
-        return Columns({**named, "label_separator": separator}, Remarks(notes))
+                warnings = kept_separators(rows, roles["label"], separator)
+        return Columns({**named, "label_separator": separator}, Remarks(notes, warnings))
 
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         columns = self._columns_by_role(rows)
