@@ -41,7 +41,10 @@ _COMPRESSED: dict[bytes, tuple[str, Callable[..., Any]]] = {
 }
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")  # their endings
 # The first bytes of formats that are not text: what the file is, and what to do. Files of these two may be all ASCII.
-_DOCUMENTS = {b"%PDF": ("a PDF", "export its text"), b"{\\rtf": ("an RTF document", "save it as plain text")}
+_DOCUMENTS = {
+    b"%PDF": ("a PDF", "export its text, or leave the file out"),
+    b"{\\rtf": ("an RTF document", "save it as plain text"),
+}
 _BINARY = {
     b"PAR1": ("a Parquet file", "name it .parquet"),
     b"ARROW1": ("an Arrow file", "name it .arrow"),

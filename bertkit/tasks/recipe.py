@@ -191,7 +191,7 @@ class Recipe(ABC):
             recipe = replace(recipe, data=_absolute(recipe.data))
             return replace(recipe, eval_splits=recipe._splits_there())
         if recipe.data is not None:
-            raise UsageError("--data names a folder and --train or --validation files: give one or the other")
+            raise UsageError("--data and --train or --validation exclude each other", hint="--train FILE --validation 10%")
         if recipe.train == "-":
             what = "--train cannot be standard input (-): the training data is read more than once"
             raise UsageError(what, hint="save it to a file first")

@@ -227,6 +227,12 @@ def test_columns_make_a_table_of_any_text(tmp_path: Path, formats: tuple[Format,
         assert read_file(write(tmp_path / name, text), formats, columns=tuple(columns)).columns == columns
 
 
+def test_a_header_of_one_quoted_text_is_data(tmp_path: Path) -> None:
+    error = refused(read_file, write(tmp_path / "a.csv", '"Where, then"\n"I paid"\n'))
+    assert (error.where, error.hint) == (f"{tmp_path}/a.csv:1", "if the file has no header, name its columns: --columns text")
+    assert "--separator ';'" in str(refused(read_file, write(tmp_path / "b.csv", "one;two\n1\n2\n3\n")).hint)
+
+
 def test_a_workbook_under_a_wrong_name_is_still_refused_as_one(tmp_path: Path) -> None:
     error = refused(read_file, write(tmp_path / "a.xlsx", "a,b\n"), columns=("x", "y"))
     assert "workbook" in error.what

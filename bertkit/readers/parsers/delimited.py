@@ -64,7 +64,12 @@ def parse_delimited(
         columns=columns,
         keep_broken=keep_broken,
         broken=content.broken,
-        refuse_header=partial(_refuse_misread_header, is_detected=separator is None, quoting=quoting),
+        refuse_header=partial(
+            _refuse_misread_header,
+            is_detected=separator is None,
+            quoting=quoting,
+            is_quoted=content.first_line.startswith('"'),
+        ),
         hint=lambda row, width: _ragged_hint(row, width, between, quoting),
     )
     if content.lone_header and content.extension not in (".csv", ".tsv"):
@@ -305,9 +310,9 @@ def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError
         position = end.end()
 
 
-def _refuse_misread_header(header: list[str], where: str, *, is_detected: bool, quoting: bool) -> None:
+def _refuse_misread_header(header: list[str], where: str, *, is_detected: bool, quoting: bool, is_quoted: bool) -> None:
     """Raise DataError if the header's names are in quotes that the format does not have, or if it is a single name that
-    contains another separator than the detected one.
+    contains another separator than the detected one. is_quoted: whether it begins with a quote.
     """
     if not quoting and all(re.fullmatch('".*"', name.strip()) for name in header):
         what = f"the names of the columns are in quotes: {_excerpt(', '.join(header))}"
@@ -318,7 +323,7 @@ def _refuse_misread_header(header: list[str], where: str, *, is_detected: bool, 
     other = max(_SEPARATORS, key=name.count)
     if len(header) == 1 and other in name:
         what = f"there is one column, {_excerpt(name)}, and its name contains {other!r}"
-        raise DataError(what, where=where, hint=_separator_hint(other))
+        raise DataError(what, where=where, hint=header_hint(header) if is_quoted else _separator_hint(other))
 
 
 def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:

@@ -109,7 +109,7 @@ def _values(option: Option, values: str, text: str) -> tuple[Any, ...] | Range:
         try:
             return tuple(dict.fromkeys(convert(option, named.get(part, part)) for part in parts))
         except UsageError as error:
-            raise UsageError(f"--search {text}: {error.what}", hint=error.hint) from None
+            raise UsageError(f"--search {text}: {error.what}", hint=_EXAMPLE if error.hint else None) from None
     try:
         ends = convert(option, low), convert(option, high)
     except UsageError:
