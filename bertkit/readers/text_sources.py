@@ -102,7 +102,7 @@ def _named(name: str) -> list[tuple[Source, Path | None]]:
     found: dict[Path, Path | None] = {}
     for match in map(Path, glob.glob(str(path), recursive=True)):
         found |= {file: found.get(file, match.parent) for file in _files_in(match)} if match.is_dir() else {match: None}
-    return [(_on_disk(file), found[file]) for file in sorted(found)]
+    return [(_on_disk(file), found[file]) for file in sorted(found, key=str)]
 
 
 def _on_disk(path: Path) -> Source:

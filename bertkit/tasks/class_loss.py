@@ -87,6 +87,7 @@ def class_weights(given: tuple[str, ...], ids: NDArray[np.int64], labels: Sequen
     weights_of = dict.fromkeys(labels, 1.0) | numbers
     if len(numbers) != len(given) or (not by_name and len(given) != len(labels)) or not any(weights_of.values()):
         what = f"--class-weights is {','.join(given)}; expected balanced, numbers by name such as {labels[0]}=2, or "
-        hint = f"if a name has a comma: '\"yes, but=2\",{labels[0]}=1'" if any("=" in weight for weight in given) else None
+        with_comma = next((label for label in labels if "," in label and any("=" in weight for weight in given)), None)
+        hint = f"a name with a comma goes in quotes: --class-weights '\"{with_comma}=2\"'" if with_comma else None
         raise UsageError(f"{what}{len(labels)} numbers for {listed(labels, 12)}", hint=hint)
     return weights_of

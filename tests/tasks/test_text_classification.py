@@ -543,9 +543,10 @@ def test_what_a_comma_in_a_name_does_to_class_weights_is_hinted_at() -> None:
     rows = rows_in(text=["a", "b"], label=["x, z", "y"])
     with pytest.raises(UsageError) as error:
         Task.fit(filled(TextClassification().overridden({"class_weights": "x, z=2"})), rows)
-    assert "--config" in str(error.value.hint)
-    task = Task.fit(filled(TextClassification().overridden({"class_weights": ["x, z=2"]})), rows)
-    assert task.output_weights == (2.0, 1.0)
+    assert error.value.hint == """a name with a comma goes in quotes: --class-weights '"x, z=2"'"""
+    for weights in ('"x, z=2"', ["x, z=2"]):
+        task = Task.fit(filled(TextClassification().overridden({"class_weights": weights})), rows)
+        assert task.output_weights == (2.0, 1.0)
 
 
 def test_a_text_inside_an_object_gets_a_hint() -> None:
