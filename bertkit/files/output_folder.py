@@ -184,14 +184,15 @@ def lock(folder: Path, kind: str = "output", *, shared: bool = False, wait: bool
             raise gone from None
     try:
         try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            what = f"another process is currently writing this {kind}"
-            if not wait:
-                raise UsageError(what, where=str(folder), hint=f"wait for it, or {_OTHER_FOLDER}") from None
-            if not _is_free_soon(descriptor):
-                progress.note(f"{what} ({folder}): waiting for it")
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                what = f"another process is currently writing this {kind}"
+                if not wait:
+                    raise UsageError(what, where=str(folder), hint=f"wait for it, or {_OTHER_FOLDER}") from None
+                if not _is_free_soon(descriptor):
+                    progress.note(f"{what} ({folder}): waiting for it")
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:  # some network file systems have no such locks
             if not shared:
                 why = f"the file system cannot lock it: {error.strerror}"

@@ -66,9 +66,8 @@ def parse_lines(content: Content, *, keep_broken: bool = False) -> Iterator[Exam
     """
     if not content.start:
         raise DataError("the file is empty", where=content.source)
-    column, remarks = content.lone_header or "text", quoted_lines_warning(content)
-    if content.lone_header:
-        remarks = header_note(content)
+    column = content.lone_header or "text"
+    remarks = header_note(content) if content.lone_header else quoted_lines_warning(content)
     for number, lines in content.lines():
         if number == 1 and content.lone_header:
             number, lines = 2, lines[1:]
