@@ -241,3 +241,19 @@ def test_a_file_system_without_locks_is_a_warning(
         pass
     told = f"nothing keeps another command from writing this run too ({tmp_path}); the file system cannot lock it"
     assert (told in " ".join(capsys.readouterr().err.split())) is not shared
+
+
+def test_a_lock_that_is_lost_while_it_is_waited_for_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def flock(descriptor: int, operation: int) -> None:
+        code = errno.EWOULDBLOCK if operation & fcntl.LOCK_NB else errno.EIO
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with lock(tmp_path, "run", wait=True):
+        pass
+    told = " ".join(capsys.readouterr().err.split())
+    assert "waiting for it" in told
+    assert f"nothing keeps another command from writing this run too ({tmp_path}); the file system cannot lock it" in told
