@@ -18,11 +18,14 @@ _OF_DATA = recipe_options("check")
 @with_options(_OF_DATA | {name: each for name, each in _OF_CORPUS.items() if name not in _OF_DATA})
 def check(
     target: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="A recipe, a task family, a data file, its URL, a data folder, a run folder, or a corpus.", metavar="TARGET"
+            help="A recipe, a task family, a data file, its URL, a data folder, a run folder, or a corpus. Default: the file "
+            "of --train.",
+            metavar="TARGET",
+            show_default=False,
         ),
-    ],
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option("--model", "-m", help="Model whose tokenizer to use; also times three training steps."),
@@ -83,6 +86,9 @@ def check(
     training.refuse_without_effect()
     if training.requested:
         require_output_dir(output_dir, "checks/mine")
+    target = target or overrides.pop("train", None)
+    if target is None:
+        raise UsageError("there is nothing to check", hint="name a file, folder or recipe, as in bertkit check my.csv")
     if target == "-":
         what = "check reads its data more than once, but standard input (-) can be read only once"
         raise UsageError(what, hint="save it to a file first")

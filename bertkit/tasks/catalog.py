@@ -67,12 +67,16 @@ def load_recipe(name: str) -> Recipe:
         return _execute(Path(name))
     known = {listed.name: listed.path for listed in list_recipes()}
     if name not in known:
-        hint = f"{did_you_mean(name, [*known, *FAMILIES])} (your own file is ./{Path(name).name}.py)"
-        if Path(name).suffix:
-            hint = f"to train on a data file, name its task family: bertkit finetune text-classification --train {name}"
+        path = Path(name)
+        if path.name != name and not path.exists():
+            raise UsageError("no such file, folder or recipe", where=name, hint="`bertkit recipes` lists the recipes")
+        hint = f"{did_you_mean(name, [*known, *FAMILIES])} (your own file is ./{path.name}.py)"
+        if path.suffix or path.exists():
+            option = "--data" if path.is_dir() else "--train"
+            hint = f"to train on your own data, name its task family: bertkit finetune text-classification {option} {name}"
         raise UsageError(f"no recipe {name!r}", hint=hint)
-    path = known[name]
-    return _execute(path) if path is not None else _load(next(point for point in _entry_points() if point.name == name))
+    own = known[name]
+    return _execute(own) if own is not None else _load(next(point for point in _entry_points() if point.name == name))
 
 
 def load_builtin(name: str) -> Recipe | None:

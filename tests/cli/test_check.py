@@ -69,3 +69,10 @@ def test_tokens_are_coloured_by_what_happens_to_them(corpus: Path, run_bertkit, 
 def test_standard_input_is_refused(run_bertkit) -> None:
     ran = run_bertkit("check", "-", stdin=b"text,label\na,b\n")
     assert (ran.code, "standard input (-) can be read only once" in ran.err) == (2, True), ran.err
+
+
+def test_the_file_of_train_is_checked_like_the_file_itself(run_bertkit, tmp_path: Path) -> None:
+    (tmp_path / "my.csv").write_text("text,label\na good film,x\na bad film,y\n", encoding="utf-8")
+    by_option, by_name = run_bertkit("check", "--train", tmp_path / "my.csv"), run_bertkit("check", tmp_path / "my.csv")
+    assert "x (1), y (1)" in by_name.err
+    assert by_option == by_name
