@@ -41,7 +41,11 @@ class _Commands(_Interruptible, TyperGroup):
 
 
 class _Command(_Interruptible, LocalCommand):
-    pass
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from bertkit.cli.options import without_negatives
+
+        without_negatives(self.params)
+        super().format_help(ctx, formatter)
 
 
 @contextmanager

@@ -134,15 +134,22 @@ def with_options(options: Mapping[str, tuple[str, Option]]) -> Callable:
 
 def _help_of(option: Option) -> str:
     details = [f"one of {', '.join(option.choices)}"] if option.choices else []
-    if not isinstance(option.default, (type(None), bool)) and option.default != ():
+    if bare_type(option.type) is bool:
+        off = f"off with {_negative(option.flag)}"
+        details.append({True: f"default on; {off}", False: "default off", None: off}[option.default])
+    elif option.default is not None and option.default != ():
         details.append(f"default {CHOSEN if option.chosen else option.default}")
     return option.help.replace("[", "\\[") + (f" \\[{'; '.join(details)}]" if details else "")
+
+
+def _negative(flag: str) -> str:
+    return f"--no-{flag[2:]}"
 
 
 def _parameter(panel: str, option: Option) -> inspect.Parameter:
     kind = bare_type(option.type)
     parsed = {bool: bool, int: float, float: float}.get(kind, str)
-    flag = f"{option.flag}/--no-{option.flag[2:]}" if kind is bool else option.flag
+    flag = f"{option.flag}/{_negative(option.flag)}" if kind is bool else option.flag
     metavar = None if kind is bool else (option.unit or _METAVARS.get(typing.get_origin(kind) or kind, "TEXT")).upper()
     declared = typer.Option(flag, help=_help_of(option), metavar=metavar, show_default=False, rich_help_panel=panel)
     return inspect.Parameter(
@@ -163,6 +170,12 @@ def show_family(params: Sequence[Any], words: Sequence[str]) -> None:
             param.hidden = param.name not in own
             param.rich_help_panel = f"{_TASK}({recipe.family})"
             param.help = _help_of(own[param.name]) if param.name in own else None
+
+
+def without_negatives(params: Iterable[Any]) -> None:
+    """In --help, leave out the column of `--no-...`, which the help of each option names: it takes the room of the names."""
+    for param in params:
+        param.secondary_opts = []
 
 
 _TASK = "Task "  # what the panel of a family's options begins with

@@ -21,7 +21,7 @@ from trained import train
 from bertkit import __version__
 from bertkit.cli.finetune import finetune
 from bertkit.cli.options import read_options, recipe_names
-from bertkit.config import options_for
+from bertkit.config import TrainConfig, options_for
 from bertkit.errors import UsageError
 from bertkit.runs.finetuning.finetune import try_finetuning
 from bertkit.runs.request import Request
@@ -69,6 +69,18 @@ def test_help_of_a_family_has_its_own_words(run_bertkit, monkeypatch: pytest.Mon
         for option in options_for("finetune", recipe).values():
             words = option.help.split("[")[0].split(" <")[0]
             assert words[:80] in found[family], (family, option.flag)
+
+
+def test_help_in_a_narrow_terminal_names_each_option_in_full(run_bertkit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = run_bertkit("finetune", "--help").out
+    owners = (*FAMILIES.values(), TrainConfig)
+    declared = [option.flag for owner in owners for option in options_for("finetune", owner).values()]
+    listed = set(re.findall(r"^│ (--[\w-]+) ", said, re.MULTILINE))
+    assert len(declared) > 60
+    assert {*declared} <= listed
+    assert "default on; off with" in said
+    assert "--no-adam-bias-correction" in said
 
 
 def test_version_and_short_help(run_bertkit) -> None:
