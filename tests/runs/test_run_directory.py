@@ -150,6 +150,21 @@ def test_the_best_checkpoint_is_that_of_the_best_score(
     assert read_json(folder / "run.json")["best"]["step"] == better(scores, key=scores.get)
 
 
+def test_without_evaluation_the_last_step_counts_as_the_best(run_bertkit, model: Path, tmp_path: Path) -> None:
+    rows = "text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS)
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "train.csv").write_text(rows, encoding="utf-8")
+    recipe = "from bertkit.tasks import TextClassification\nrecipe = TextClassification(eval_splits=())\n"
+    (tmp_path / "task.py").write_text(recipe, encoding="utf-8")
+    how = "--max-steps 4 --eval-steps 1 --early-stopping-patience 1 --precision fp32 --device cpu --max-length 24".split()
+    ran = run_bertkit("finetune", "./task.py", "--data", "rows", "-m", model, "-o", "run", *how)
+    assert ran.code == 0, ran.err
+    assert read_json(tmp_path / "run" / "run.json")["best"] == {"step": 4, "scores": {}}
+    assert "These are the weights of step 4, the last one." in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    config = json.loads((tmp_path / "run" / "checkpoint-4" / "config.json").read_text(encoding="utf-8"))
+    assert config == json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+
+
 def test_the_card_has_the_scores_and_valid_front_matter(run) -> None:
     import yaml
 

@@ -188,7 +188,7 @@ def train_into(
             run_dir=folder,
             save_model=model_at,
             read_model=lambda folder: vocabulary.narrow_weights(read_state_dict(folder)),
-            evaluate=evaluations,
+            evaluate=evaluations if training.held_out else None,  # without, the last step counts as the best
             eval_every=training.config.eval_steps or training.steps_per_epoch,
             resume_from=run.resume_from,
             matrix_rate=matrix_rate(training.precision, training.model_config, accelerator),

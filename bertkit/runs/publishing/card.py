@@ -22,7 +22,7 @@ _CARD = """---
 # {model}, fine-tuned on {recipe}
 
 Trained by bertkit {version} on {rows} rows of {source}: {steps} steps of {batch_size}, peak learning rate {learning_rate},
-seed {seed}. These are the weights of step {best_step}, the best by {objective}.{rounded}
+seed {seed}. These are the weights of step {best_step}, {chosen}.{rounded}
 
 | score | best (step {best_step}) | 95% interval | last (step {steps}) |
 |---|---|---|---|
@@ -146,7 +146,7 @@ def model_card(run: dict[str, Any], model: str, architecture: str) -> str:
     def cell(value: float | None) -> str:
         return "-" if value is None else f"{value:.4f}"
 
-    objective = next(iter(best["scores"]), "the last step")
+    objective = next(iter(best["scores"]), "")
     rows = [
         (_plain(name), cell(value), format_interval(intervals.get(name)) or "-", cell(last["scores"].get(name)))
         for name, value in best["scores"].items()
@@ -170,7 +170,7 @@ def model_card(run: dict[str, Any], model: str, architecture: str) -> str:
         batch_size=training["batch_size"],
         learning_rate=training["learning_rate"],
         seed=training["seed"],
-        objective=_plain(objective),
+        chosen=f"the best by {_plain(objective)}" if objective else "the last one",
         scores=_rows(rows),
         data=_rows(splits),
         labels=f"\nLabels: {', '.join(map(_plain, labels))}.\n" if labels else "",
