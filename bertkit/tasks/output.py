@@ -57,13 +57,14 @@ class OutputLayout:
         """
         predicted = (*columns.predicted, *(name for option, name in details.items() if getattr(self, option)))
         own = (*columns.inputs, *predicted)
-        for flag, names in (("--id", {self.id} - {None, NUMBER}), ("--keep", {*(self.keep or ())} - {ALL})):
+        wanted = tuple(rows.columns) if self.keep == (ALL,) else self.keep or ()
+        for flag, names in (("--id", () if self.id in (None, NUMBER) else (self.id,)), ("--keep", wanted)):
             if missing := next((name for name in names if name not in rows.columns), None):
                 hint = did_you_mean(str(missing), rows.columns)
                 raise UsageError(f"no column {missing!r} for {flag}", where=rows.source, hint=hint)
         named = self.id or "id"
         kept: dict[str, str] = {}
-        for name in rows.columns if self.keep == (ALL,) else self.keep or ():
+        for name in wanted:
             repeated = name in columns.inputs and examples.own_name(name) == name
             if not repeated and name != named:
                 shown, taken = name, {"id", *own, *kept}
