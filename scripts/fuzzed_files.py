@@ -184,10 +184,18 @@ def _remove(data: bytes, chance: random.Random) -> bytes:
     return data[:first] + data[second:]
 
 
+def _documents(text: str) -> list[Any]:
+    """The values of JSON Lines, or of one JSON document over several lines. Raises ValueError for other text."""
+    try:
+        return [json.loads(text)]
+    except ValueError:
+        return [json.loads(line) for line in text.splitlines()]
+
+
 def _retype(data: bytes, chance: random.Random) -> bytes:
     """Put a value of another type somewhere into JSON."""
     try:
-        lines = [json.loads(line) for line in data.decode().splitlines()]
+        lines = _documents(data.decode())
     except ValueError:
         return _insert(data, chance)
     for value in lines:

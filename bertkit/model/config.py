@@ -173,6 +173,9 @@ class BertConfig:
         for key, honoured in _HONOURED.items():
             if key in values and values[key] not in honoured:
                 raise ModelError(f"{key} is {values[key]!r}, which bertkit does not support", where=where)
+        names = values.get("architectures")
+        if not (names is None or (isinstance(names, list) and all(isinstance(name, str) for name in names))):
+            raise ModelError(f"architectures is {names!r}; expected a list of names", where=where)
         own = {f.name for f in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in own and value is not None}
         count = values.get("num_labels")

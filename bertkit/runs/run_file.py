@@ -141,7 +141,11 @@ def read_recipe(values: dict[str, Any], folder: Path, own: Recipe | None = None)
     if (family := values["recipe"]["family"]) not in FAMILIES:
         hint = "update bertkit, or choose another run"
         raise ModelError(f"run.json has an unknown family: {family}", where=str(folder), hint=hint)
-    return from_json(values["recipe"], values["training"], where=str(folder / RUN_FILE), own=own)
+    where = str(folder / RUN_FILE)
+    try:
+        return from_json(values["recipe"], values["training"], where=where, own=own)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"run.json is damaged: {error!r}", where=where, hint="choose another folder") from None
 
 
 def refuse_different_tasks(runs: Mapping[str, Mapping[str, Any]]) -> None:

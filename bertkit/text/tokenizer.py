@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -111,7 +112,8 @@ class Tokenizer:
         settings = read_json(folder / "tokenizer_config.json")
         given = {name: settings[key] for name, key in _OPTIONS.items() if isinstance(settings.get(key), bool)}
         named = read_json(folder / "special_tokens_map.json") | settings
-        contents = {role: _content(named[role]) for role in SPECIAL_TOKENS if named.get(role)}
+        with _well_formed(folder):
+            contents = {role: _token(named[role]).content for role in SPECIAL_TOKENS if named.get(role)}
         if (path := folder / "tokenizer.json").exists():
             try:
                 backend = tokenizers.Tokenizer.from_file(str(path))
@@ -319,16 +321,32 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 
 def _add_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: dict[str, Any]) -> None:
     """Add the tokens after vocab.txt with their own ids, from added_tokens.json, or added_tokens_decoder of newer tools."""
-    added: dict[int, Any] = {int(number): token for token, number in read_json(folder / "added_tokens.json").items()}
-    added |= {int(number): token for number, token in settings.get("added_tokens_decoder", {}).items()}
+    with _well_formed(folder):
+        added = {int(number): _token(token) for token, number in read_json(folder / "added_tokens.json").items()}
+        added |= {int(number): _token(token) for number, token in settings.get("added_tokens_decoder", {}).items()}
     size = backend.get_vocab_size(with_added_tokens=False)
-    for number, token in sorted((number, token) for number, token in added.items() if number >= size):
-        backend.add_tokens([tokenizers.AddedToken(**token) if isinstance(token, dict) else token])
-        if (found := backend.token_to_id(_content(token))) != number:
-            what = f"added token {_content(token)!r} has id {number}; after vocab.txt it would get {found}"
+    for number in sorted(number for number in added if number >= size):
+        token = added[number]
+        backend.add_tokens([token])
+        if (found := backend.token_to_id(token.content)) != number:
+            what = f"added token {token.content!r} has id {number}; after vocab.txt it would get {found}"
             raise ModelError(what, where=str(folder))
 
 
-def _content(token: str | dict[str, Any]) -> str:
-    """The text of a token, which may be an object with options."""
-    return token["content"] if isinstance(token, dict) else token
+def _token(token: str | dict[str, Any]) -> tokenizers.AddedToken:
+    """A special or added token: its text, or an object with the text and options. Raises ValueError or TypeError for others."""
+    options = {"content": token} if not isinstance(token, dict) else {**token}
+    options.pop("__type", None)  # of older versions of transformers
+    found = tokenizers.AddedToken(**options)
+    if not found.content:
+        raise ValueError(f"{token!r} has no text")
+    return found
+
+
+@contextmanager
+def _well_formed(folder: Path) -> Iterator[None]:
+    """Raise ModelError for special or added tokens that are not of the form that transformers writes."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"the special or added tokens cannot be read: {error}", where=str(folder)) from None

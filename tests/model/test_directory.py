@@ -515,6 +515,13 @@ def save(make_model_dir, tmp_path: Path):
     return save
 
 
+@pytest.mark.parametrize("value", [5, "BertModel", [{}], [None], {}])
+def test_architectures_that_are_no_list_of_names(make_model_dir, tmp_path: Path, value: object) -> None:
+    config = json.loads((make_model_dir() / "config.json").read_text(encoding="utf-8")) | {"architectures": value}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    refusal(lambda: BertConfig.read(tmp_path / "config.json"), f"architectures is {value!r}; expected a list of names")
+
+
 def test_saved_model_opens_in_transformers_with_equal_logits(save) -> None:
     folder, module = save()
     model, info = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)

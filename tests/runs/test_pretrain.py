@@ -211,6 +211,11 @@ def test_sentence_order_is_scored_as_such_also_without_run_json(pretrain, corpus
     assert found == pytest.approx(scores, rel=1e-5)
     with pytest.raises(UsageError):
         evaluate_corpora(str(tmp_path / "run"), [], {})  # nothing names its corpus
+    config = read_json(tmp_path / "run" / "config.json")
+    for block in (5, ["x"], {"objective": ["x"]}):  # then the model's head tells the objective
+        (tmp_path / "run" / "config.json").write_text(json.dumps(config | {"bertkit": block}), encoding="utf-8")
+        assert [*evaluate_corpora(str(tmp_path / "run"), [corpus], {"max_length": 32, **CPU})][-1] == "validation/nsp_accuracy"
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     pretrain("again", max_steps=1, model=tmp_path / "run")
     assert read_json(tmp_path / "again" / "config.json")["bertkit"]["objective"] == "mlm+nsp"
 

@@ -258,7 +258,7 @@ def test_special_tokens_of_other_names(vocabulary: Path, tmp_path: Path) -> None
     text = vocabulary.read_text(encoding="utf-8").replace("[CLS]", "<s>").replace("[UNK]", "<unk>")
     vocabulary.write_text(text, encoding="utf-8")
     refused(vocabulary.parent, "[CLS]", "[UNK]")
-    names = {"cls_token": {"content": "<s>", "lstrip": False}, "unk_token": "<unk>"}
+    names = {"cls_token": {"content": "<s>", "lstrip": False, "__type": "AddedToken"}, "unk_token": "<unk>"}
     edit_json(vocabulary.with_name("tokenizer_config.json"), tokenizer_class="BertTokenizer", **names)
     tokenizer = Tokenizer.load(vocabulary.parent)
     assert tokenizer.vocab["<s>"] == tokenizer.cls_token_id == 2
@@ -269,6 +269,23 @@ def test_special_tokens_of_other_names(vocabulary: Path, tmp_path: Path) -> None
 
 
 # --- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("special_tokens_map.json", {"cls_token": 5}),
+        ("special_tokens_map.json", {"cls_token": {"lstrip": True}}),
+        ("tokenizer_config.json", {"unk_token": ["[UNK]"]}),
+        ("tokenizer_config.json", {"added_tokens_decoder": ["[E1]"]}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"first": "[E1]"}}),
+        ("added_tokens.json", {"[E1]": "last"}),
+        ("added_tokens.json", {"[E1]": None}),
+    ],
+)
+def test_special_and_added_tokens_of_another_form(vocabulary: Path, name: str, values: dict[str, Any]) -> None:
+    edit_json(vocabulary.with_name(name), **values)
+    assert refused(vocabulary.parent, "special or added tokens") == str(vocabulary.parent)
 
 
 def test_no_tokenizer(tmp_path: Path) -> None:

@@ -51,8 +51,9 @@ def open_held_out(name: str, corpora: Sequence[str | Path], overrides: Mapping[s
         if values is None:
             raise UsageError(f"{name} is not a bertkit run and has no corpus of its own", hint="choose one: --corpus C")
         folders = [f"{data['source']}:{data.get('share', 1)}" for data in corpora_of(values).values()]
-    block = pretrained.config.extra.get(BLOCK_KEY) or {}  # also where run.json is missing
-    asked = {"objective": block["objective"]} if block.get("objective") in OBJECTIVES else {}
+    block = pretrained.config.extra.get(BLOCK_KEY)  # also where run.json is missing
+    objective = str(block.get("objective")) if isinstance(block, Mapping) else ""
+    asked = {"objective": objective} if objective in OBJECTIVES else {}
     config = settings_of(asked | (values or {}).get("training", {}), overrides)
     refuse_too_long(config.lengths()[-1][0], pretrained.config)
     config = replace(config, objective=objective_of(pretrained, config.objective).name)
