@@ -128,7 +128,8 @@ def derive_labels(examples: Examples, column: str, *, are_classes: bool = False)
         raise DataError(
             what, where=examples.source, hint="choose another column with --label, or add --classes if it is the right one"
         )
-    return tuple(sorted(names, key=int if all(re.fullmatch("-?[0-9]+", name) for name in names) else None))
+    are_numbers = all(re.fullmatch("-?[0-9]{1,100}", name) for name in names)
+    return tuple(sorted(names, key=(lambda name: (int(name), name)) if are_numbers else None))  # 01 and 1: in the same order
 
 
 def no_labels(examples: Examples, column: str) -> DataError:
@@ -234,7 +235,7 @@ def number_of(value: Any) -> float:
     """The number in a cell; NaN if it is missing, not a number, or not finite in float32, the dtype of losses."""
     try:
         number = float("nan" if isinstance(value, bool) else value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
     return number if abs(number) <= np.finfo(np.float32).max else math.nan
 

@@ -60,6 +60,7 @@ def test_a_number_has_one_name_however_it_is_written() -> None:
         ([True, False], ("False", "True")),
         (["10", "9", "x"], ("10", "9", "x")),
         (["\u00b2", "1"], ("1", "\u00b2")),  # a digit that is no number
+        (["1", "01", "001", "0"], ("0", "001", "01", "1")),  # equal numbers, in any process
         (["b", "a", "", None, "-1"], ("a", "b")),
         (["no", NAN, "yes", None], ("no", "yes")),
         ([f"t{i:02}" for i in range(20)], tuple(f"t{i:02}" for i in range(20))),
@@ -182,7 +183,7 @@ def test_class_weights() -> None:
 
 def test_numbers_to_regress_to() -> None:
     assert scores_of(examples(["1.5", 2, 3.25, "-1"]), "label").tolist() == [1.5, 2.0, 3.25, -1.0]
-    for value in ("", None, "high", "nan", float("inf"), True):
+    for value in ("", None, "high", "nan", float("inf"), True, 10**309):
         with pytest.raises(DataError) as error:
             scores_of(examples([1, value]), "label")
         assert (repr(value) in error.value.what, error.value.where) == (True, "data.csv:3")
