@@ -20,7 +20,7 @@ from bertkit.cli.options import (
 from bertkit.cli.presets import PRETRAINING_PRESETS
 from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import UsageError, did_you_mean
-from bertkit.model.config import MODEL_SIZES
+from bertkit.model.config import MODEL_SIZES, PRETRAINING
 from bertkit.runs.pretraining.gpus import GPU_TYPES, Gpus, GpuType
 
 
@@ -126,6 +126,9 @@ def pretrain(
 
     file = read_options(config, pretrain, overrides)
     saved = file.options
+    if file.run is not None and file.run["recipe"]["family"] != PRETRAINING:
+        hint = f"repeat it with bertkit finetune --config {config}"
+        raise UsageError("this is a fine-tuning run, not a pre-training run", where=str(config), hint=hint)
     if unknown := next((name for name in saved if name not in options_of(PretrainConfig)), None):
         raise UsageError(f"no option {unknown}", where=str(config), hint=did_you_mean(unknown, options_of(PretrainConfig)))
     together = without_replaced(preset_options(preset, PRETRAINING_PRESETS, file, config), saved | overrides)

@@ -257,6 +257,11 @@ def test_a_file_of_options_that_cannot_be_used(tmp_path: Path, name: str, conten
     assert (error.value.where, told in error.value.what) == (f"{tmp_path / name}{row}", True), error.value.what
 
 
+def test_pretrain_refuses_the_options_of_a_fine_tuning_run(run_bertkit, run_dir: Path) -> None:
+    ran = run_bertkit("pretrain", "corpus", "--config", run_dir / "run.json", "-o", "out")
+    assert (ran.code, "this is a fine-tuning run, not a pre-training run" in ran.err) == (2, True), ran.err
+
+
 TYPED = {"question_column": "q", "null_threshold": 1.5}
 
 

@@ -236,6 +236,15 @@ def test_rows_of_the_trials_cannot_be_held_out(tune, place: Path, split: str) ->
     assert not Path("out").exists()
 
 
+def test_a_recipe_without_rows_to_evaluate_on_is_refused(run_bertkit, model: Path, place: Path) -> None:
+    (place / "task.py").write_text(RECIPE.replace("metrics=", "eval_splits=(), metrics="))
+    (place / "data").mkdir()
+    (place / "rows.csv").rename(place / "data" / "train.csv")
+    ran = run_bertkit("tune", "./task.py", "--data", "data", "-m", model, "-o", "out", *FIXED)
+    assert (ran.code, "there is no split to evaluate on" in ran.err) == (2, True), ran.err
+    assert not Path("out").exists()
+
+
 def test_the_help_does_not_offer_what_tune_refuses(run_bertkit) -> None:
     assert "all its tasks" not in " ".join(run_bertkit("tune", "--help").out.split())
 

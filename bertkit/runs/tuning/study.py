@@ -129,6 +129,7 @@ def _prepare(
     if held_out in (*resolved.splits, SET_ASIDE):
         hint = "give a share of the training rows, such as 10%, or another split, such as test"
         raise UsageError(f"--held-out is {held_out}; expected rows that no trial sees", hint=hint)
+    _ = resolved.first_eval_split  # raises without one
     output = OutputFolder.prepare(output_dir, TUNING, resume=True, overwrite=overwrite, reads=request.reads)
     data = read_splits(resolved, (*resolved.splits, split))
     assert data.training is not None
@@ -173,7 +174,7 @@ def _train_winner(tuning: _Tuning, trials: Trials, output_dir: Path, seeds: int,
     progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
     winner, folder = tuning.trial(best.params), output_dir / _BEST
     finetune_series(SEEDS, winner, folder, count=seeds, overwrite=moved and folder.is_dir())
-    judged = {split: tuning.data.rows[split] for split in (tuning.resolved.eval_splits[0], tuning.split)}
+    judged = {split: tuning.data.rows[split] for split in (tuning.resolved.first_eval_split, tuning.split)}
     summary["gap"] = _gap(winner.recipe.resolved(), SEEDS.runs_in(folder), judged, processes)
     write_json(output_dir / TUNING_FILE, summary)
     return summary
