@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from bertkit.corpus.directory import CORPUS
 from bertkit.errors import MachineError, UsageError, UserError
-from bertkit.files import sweep, write_files
+from bertkit.files import jsonl_text, sweep, write_files
 from bertkit.files.output_folder import Kind, OutputFolder, lock
 from bertkit.runs.directory import RUN
 from bertkit.runs.glue.submission import SUBMISSION
@@ -257,3 +258,8 @@ def test_a_lock_that_is_lost_while_it_is_waited_for_is_a_warning(
     told = " ".join(capsys.readouterr().err.split())
     assert "waiting for it" in told
     assert f"nothing keeps another command from writing this run too ({tmp_path}); the file system cannot lock it" in told
+
+
+def test_lines_of_json_hold_what_json_has() -> None:
+    values = [{"a": float("nan"), "b": [float("-inf"), 1.5], "c": "é"}, {"a": 1, "c": date(2026, 1, 2)}]
+    assert jsonl_text(values) == '{"a": null, "b": [null, 1.5], "c": "é"}\n{"a": 1, "c": "2026-01-02"}\n'

@@ -137,8 +137,16 @@ def as_json(value: object, default: Callable[[Any], object] | None = None) -> An
 
 
 def jsonl_text(values: Iterable[object]) -> str:
-    """One object per line; dates and other values that JSON lacks become text."""
-    return "".join(json.dumps(value, ensure_ascii=False, default=str) + "\n" for value in values)
+    """One object per line. Of the values that JSON lacks, NaN and infinities become null, others, such as dates, text."""
+    return "".join(f"{_jsonl_line(value)}\n" for value in values)
+
+
+def _jsonl_line(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:  # NaN or an infinity, which are rare
+        known = json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)
+        return json.dumps(known, ensure_ascii=False)
 
 
 def write_json(path: Path, value: object) -> None:

@@ -229,6 +229,9 @@ def test_predict_py_limits_answers_and_questions() -> None:
         tokenizer=SimpleNamespace(encode=lambda text, add_special_tokens: context),
     )
     assert (model.answer({"question": "q", "context": "a b c d"})["answer"], asked) == ("a b", [2])
+    model.how |= {"max_length": 5}
+    with pytest.raises(ValueError, match="a question of 2 tokens leaves no room"):
+        model.answer({"question": "q", "context": "a b c d"})
 
 
 def test_predict_py_takes_no_table() -> None:

@@ -165,6 +165,8 @@ class Model:
         how, context = self.how, self.tokenizer.encode(row["context"], add_special_tokens=False)
         question = self.pieces(row["question"])[: how["max_query_length"]]
         room, longest = how["max_length"] - 3 - len(question), how["max_answer_length"]
+        if room < 1:
+            raise ValueError(f"a question of {len(question)} tokens leaves no room for its context")
         stride = min(how["doc_stride"], room)
         best, span, nothing = -np.inf, None, np.inf
         for begin in range(0, max(1, len(context.ids) - room + stride), stride):
