@@ -46,7 +46,7 @@ class Option:
     commands: tuple[str, ...] = TRAIN
     replaces: tuple[str, ...] = ()
     needs: str | None = None
-    chosen: bool = False  # the default is only used without rows to choose by: see tasks/defaults.py
+    chosen: bool = False  # finetune chooses it from model and rows (tasks/defaults.py); without rows, the default holds
 
     @property
     def flag(self) -> str:
@@ -188,7 +188,12 @@ class TrainConfig:
         replaces=("hours",),
     )
     batch_size: int = option(
-        32, "features per optimizer step, over all processes", unit="features", minimum=1, commands=MEASURE, chosen=True
+        32,
+        "features (examples, or windows of long texts) per optimizer step, over all processes",
+        unit="features",
+        minimum=1,
+        commands=MEASURE,
+        chosen=True,
     )
     max_length: int = option(
         128,
@@ -222,7 +227,7 @@ class TrainConfig:
         maximum=1,
     )
     freeze: str | None = option(
-        None, "what to freeze: embeddings; encoder with embeddings; or N: embeddings and the N lowest layers", commands=MEASURE
+        None, "what to freeze: embeddings; encoder (with them); or N (embeddings and the N lowest layers)", commands=MEASURE
     )
     reinit_layers: int = option(
         0, "reinitialize this many top layers, and the pooler, before training", unit="layers", minimum=0
@@ -270,7 +275,7 @@ class TrainConfig:
     keep_checkpoints: str = option("1", "how many of the newest checkpoints to keep: a number, or all")
     keep_training_state: bool = option(False, "keep the optimizer's state in the checkpoints of a finished run")
     early_stopping_patience: int | None = option(
-        None, "stop after this many evaluations in a row without a better first metric", unit="evaluations", minimum=1
+        None, "stop after this many evaluations in a row without a new best checkpoint", unit="evaluations", minimum=1
     )
     logging_steps: int = option(
         10, "log loss and learning rate to metrics.jsonl every this many steps", unit="steps", minimum=1

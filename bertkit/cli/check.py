@@ -21,7 +21,7 @@ def check(
         str | None,
         typer.Argument(
             help="A recipe, a task family, a data file, its URL, a data folder, a run folder, or a corpus. Default: the file "
-            "of --train.",
+            "of --train, or the folder of --data.",
             metavar="TARGET",
             show_default=False,
         ),
@@ -86,7 +86,7 @@ def check(
     training.refuse_without_effect()
     if training.requested:
         require_output_dir(output_dir, "checks/mine")
-    target = target or overrides.pop("train", None)
+    target = target or overrides.pop("train", None) or overrides.pop("data", None)
     if target is None:
         raise UsageError("there is nothing to check", hint="name a file, folder or recipe, as in bertkit check my.csv")
     if target == "-":

@@ -52,7 +52,8 @@ def build(
     layout: Annotated[
         str,
         typer.Option(
-            help="What separates documents in plain text: blank-lines, or lines (one document per line).",
+            help="What separates documents in plain text: blank-lines; lines (one document per line); or auto: blank lines if "
+            "there are any, else lines.",
             metavar="auto|blank-lines|lines",
         ),
     ] = "auto",

@@ -186,7 +186,8 @@ def ask(
     if recipe is None:
         recipe = _family_of({**saved.options, **overrides}, command.__name__)
     if recipe is None:
-        hint = f"for example: bertkit {command.__name__} mrpc ...; `bertkit recipes` lists them"
+        own = "for your own data, add --train FILE"
+        hint = f"for example: bertkit {command.__name__} mrpc ...; `bertkit recipes` lists them; {own}"
         raise UsageError("no recipe is given", hint=hint)
     if model is None:
         raise UsageError("--model is missing", hint="give a folder, a hub id, or minilm, such as --model bert-base-uncased")

@@ -6,6 +6,7 @@ import inspect
 import json
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -31,7 +32,8 @@ def recipe_names(prefix: str) -> list[str]:
 RecipeName = Annotated[
     str | None,
     typer.Argument(
-        help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue (all its tasks).",
+        help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue (all its tasks). Default: "
+        "the family that fits --train or --data.",
         autocompletion=recipe_names,
         show_default=False,
     ),
@@ -110,7 +112,13 @@ def recipe_options(command: str) -> dict[str, tuple[str, Option]]:
     panels = {name: "Data" if name in data else f"{_TASK}({', '.join(families[name])})" for name in declared}
     panel = "Training" if command in ("finetune", "check") else "Computing"
     training = {name: (panel, option) for name, option in options_for(command, TrainConfig).items()}
-    return {name: (panels[name], option) for name, option in declared.items()} | training
+    found = {name: (panels[name], option) for name, option in declared.items()} | training
+    return {name: (each, _of_run(option) if command in _OF_RUNS else option) for name, (each, option) in found.items()}
+
+
+def _of_run(option: Option) -> Option:
+    """The option as the help of _OF_RUNS shows it."""
+    return option if option.default in (None, ()) else replace(option, default=None, help=f"{option.help}; default: the run's")
 
 
 def with_options(options: Mapping[str, tuple[str, Option]]) -> Callable:
@@ -173,11 +181,12 @@ def show_family(params: Sequence[Any], words: Sequence[str]) -> None:
 
 
 def without_negatives(params: Iterable[Any]) -> None:
-    """In --help, leave out the column of `--no-...`, which the help of each option names: it takes the room of the names."""
+    """In --help, leave out the column of `--no-...`, which takes the room of the names; each option's help says it instead."""
     for param in params:
         param.secondary_opts = []
 
 
+_OF_RUNS = ("eval", "predict")  # commands that take from the run what is left out
 _TASK = "Task "  # what the panel of a family's options begins with
 CHOSEN = "chosen from the model and the data"
 _METAVARS = {int: "NUMBER", float: "NUMBER", tuple: "A,B,..."}

@@ -43,8 +43,9 @@ def predict(
         str | None,
         typer.Option(
             "--format",
-            help="Format on stdout or in --output-dir: text (the default in a terminal), jsonl, ... For annotation tools: "
-            "label-studio, doccano or prodigy, also with --output.",
+            help="Format on stdout (text, jsonl, csv, tsv; for tags conll, conllu) or in --output-dir (jsonl, csv, tsv, "
+            "parquet; for tags conll, conllu). Default: text in a terminal, else jsonl. For annotation tools, also with "
+            "--output: label-studio, doccano or prodigy.",
         ),
     ] = None,
     ensemble: Ensemble = False,

@@ -32,7 +32,8 @@ def tune(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, or a task family.",
+            help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, or a task family. Default: the family that "
+            "fits --train or --data.",
             autocompletion=recipe_names,
             show_default=False,
         ),
@@ -68,7 +69,8 @@ def tune(
         bool | None,
         typer.Option(
             "--prune/--no-prune",
-            help="Stop trials whose evaluations are below the median of the others. Default: only with a range of decimals.",
+            help="Stop trials whose evaluations are below the median of the others. Default: only with a range of decimals; "
+            "--no-prune turns it off.",
             show_default=False,
         ),
     ] = None,

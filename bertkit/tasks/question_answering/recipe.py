@@ -54,7 +54,7 @@ class QuestionAnswering(Recipe):
     )
     matching: str = option(
         "auto",
-        "how to compare answers: by English words, or by Chinese characters",
+        "how to compare answers: words, as in English; characters, as in Chinese; or auto, by the language of the data",
         choices=("auto", "words", "characters"),
         commands=DATA,
     )

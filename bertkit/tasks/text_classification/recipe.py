@@ -72,7 +72,9 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     regression: bool = option(False, "predict a number instead of a class", commands=DATA)
     classes: bool = option(False, "treat labels that are decimals, or many different numbers, as classes", commands=MEASURE)
     multi_label: bool = option(
-        False, "texts have any number of labels: a list, names separated by | ; or , or columns of 0 and 1", commands=DATA
+        False,
+        "a text may have several labels or none: given as a list, as names in one cell, or as columns of 0 and 1",
+        commands=DATA,
     )
     label_separator: str | None = option(
         None,

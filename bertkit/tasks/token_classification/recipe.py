@@ -55,7 +55,10 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
         commands=USE,
     )
     column: str | None = option(
-        None, "column of the tag in CoNLL files: a number from 1, or in CoNLL-U a name such as xpos", commands=USE
+        None,
+        "column of the tag in CoNLL files: a number from 1, or in CoNLL-U a name such as xpos; default: the last one; in "
+        "CoNLL-U, upos",
+        commands=USE,
     )
     labels: tuple[str, ...] | None = option(
         None, "names of the labels in the order of their numbers; default: from the data", commands=DATA
