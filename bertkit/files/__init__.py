@@ -138,10 +138,11 @@ def as_json(value: object, default: Callable[[Any], object] | None = None) -> An
 
 def jsonl_text(values: Iterable[object]) -> str:
     """One object per line. Of the values that JSON lacks, NaN and infinities become null, others, such as dates, text."""
-    return "".join(f"{_jsonl_line(value)}\n" for value in values)
+    return "".join(f"{json_line(value)}\n" for value in values)
 
 
-def _jsonl_line(value: object) -> str:
+def json_line(value: object) -> str:
+    """A value of `jsonl_text`, without the line feed."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:  # NaN or an infinity, which are rare

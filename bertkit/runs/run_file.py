@@ -145,7 +145,8 @@ def read_recipe(values: dict[str, Any], folder: Path, own: Recipe | None = None)
     try:
         return from_json(values["recipe"], values["training"], where=where, own=own)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelError(f"run.json is damaged: {error!r}", where=where, hint="choose another folder") from None
+        what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise ModelError(f"run.json is damaged: {what}", where=where, hint="choose another folder") from None
 
 
 def refuse_different_tasks(runs: Mapping[str, Mapping[str, Any]]) -> None:

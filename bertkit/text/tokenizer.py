@@ -35,6 +35,7 @@ TOKENIZER = Kind(
     re.compile("|".join(map(re.escape, TOKENIZER_FILES))),
     at_once=True,
 )
+_OF_A_TOKEN = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")  # what is known of added tokens
 CHUNK = 4096  # rows encoded at once: the library's encodings need far more memory than the ids
 MOST_CACHED = 2**25  # bytes of cached words, about, beyond which the cache is emptied
 _BYTES_OF_A_WORD, _BYTES_OF_A_CHARACTER = 150, 4  # the objects of each word; its characters and pieces
@@ -288,12 +289,12 @@ class PieceCache:
         return Ragged(pieces.values, pieces.offsets[offsets_of(np.fromiter(map(len, words), dtype=np.int64, count=len(words)))])
 
 
-def bert_tokenizer(vocab: dict[str, int], given: dict[str, bool], *, unk_token: str = "[UNK]") -> tokenizers.Tokenizer:
-    """BERT's tokenizer over a vocabulary; `given` are options of BertNormalizer."""
+def bert_tokenizer(vocab: dict[str, int], options: dict[str, bool], *, unk_token: str = "[UNK]") -> tokenizers.Tokenizer:
+    """BERT's tokenizer over a vocabulary. options: of BertNormalizer; by default, text is lower-cased unless tokens are not."""
     named = re.compile(r"\[.*\]|<.*>")  # special tokens such as [CLS] and <S>, whose case says nothing about the text
     cased = any(token != token.lower() and not named.fullmatch(token) for token in vocab)
     backend = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unk_token))
-    backend.normalizer = normalizers.BertNormalizer(**{"lowercase": not cased, **given})
+    backend.normalizer = normalizers.BertNormalizer(**{"lowercase": not cased, **options})
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
     return backend
@@ -323,7 +324,7 @@ def _add_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: dict[str,
     """Add the tokens after vocab.txt with their own ids, from added_tokens.json, or added_tokens_decoder of newer tools."""
     with _well_formed(folder):
         added = {int(number): _token(token) for token, number in read_json(folder / "added_tokens.json").items()}
-        added |= {int(number): _token(token) for number, token in settings.get("added_tokens_decoder", {}).items()}
+        added |= {int(number): _token(token) for number, token in (settings.get("added_tokens_decoder") or {}).items()}
     size = backend.get_vocab_size(with_added_tokens=False)
     for number in sorted(number for number in added if number >= size):
         token = added[number]
@@ -335,9 +336,8 @@ def _add_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: dict[str,
 
 def _token(token: str | dict[str, Any]) -> tokenizers.AddedToken:
     """A special or added token: its text, or an object with the text and options. Raises ValueError or TypeError for others."""
-    options = {"content": token} if not isinstance(token, dict) else {**token}
-    options.pop("__type", None)  # of older versions of transformers
-    found = tokenizers.AddedToken(**options)
+    values = token if isinstance(token, dict) else {"content": token}
+    found = tokenizers.AddedToken(**{name: values[name] for name in _OF_A_TOKEN if values.get(name) is not None})
     if not found.content:
         raise ValueError(f"{token!r} has no text")
     return found
@@ -348,5 +348,6 @@ def _well_formed(folder: Path) -> Iterator[None]:
     """Raise ModelError for special or added tokens that are not of the form that transformers writes."""
     try:
         yield
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ModelError(f"the special or added tokens cannot be read: {error}", where=str(folder)) from None
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        hint = "they are in tokenizer_config.json, special_tokens_map.json and added_tokens.json"
+        raise ModelError(f"the special or added tokens cannot be read: {error}", where=str(folder), hint=hint) from None

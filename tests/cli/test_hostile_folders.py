@@ -116,7 +116,7 @@ def test_a_metric_of_the_command_line_replaces_that_of_a_run(trap: Path, run_ber
         ({}, "run.json is not from bertkit"),
         ({"family": "x"}, "run.json has an unknown family: x"),
         ({"family": "text-classification"}, "run.json is damaged: "),
-        ({"family": "text-classification", "metrics": 5, "folder": {"headers": {}}}, "run.json is damaged: "),
+        ({"family": "text-classification", "name": "x", "metrics": 5, "folder": {"headers": {}}}, "run.json is damaged: "),
     ],
 )
 def test_a_run_json_of_another_program(trap: Path, run_bertkit, recipe: dict[str, str], says: str) -> None:

@@ -159,6 +159,8 @@ def test_all_columns_are_kept_or_those_named(run: Path, run_bertkit, tmp_path: P
     assert (ran.code, "no column 'all' for --keep" in ran.err) == (2, True), ran.err
     ran = run_bertkit("predict", run, "new.jsonl", "--keep", "zzz,yyy")
     assert (ran.code, "no column 'zzz' for --keep" in ran.err) == (2, True), ran.err
+    ran = run_bertkit("predict", run, "new.jsonl", "--keep", "all")
+    assert json.loads(ran.out, parse_constant=pytest.fail)["score"] is None
 
 
 def test_an_error_names_the_row_of_a_batch_by_its_id(run: Path) -> None:

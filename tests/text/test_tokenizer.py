@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import random
 import shutil
 from itertools import product
@@ -254,13 +255,14 @@ def test_tokens_added_behind_vocab_txt(vocabulary: Path, tmp_path: Path) -> None
     refused(vocabulary.parent, size + 3, size + 1)
 
 
-def test_special_tokens_of_other_names(vocabulary: Path, tmp_path: Path) -> None:
+def test_special_tokens_of_other_names(vocabulary: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = vocabulary.read_text(encoding="utf-8").replace("[CLS]", "<s>").replace("[UNK]", "<unk>")
     vocabulary.write_text(text, encoding="utf-8")
     refused(vocabulary.parent, "[CLS]", "[UNK]")
     names = {"cls_token": {"content": "<s>", "lstrip": False, "__type": "AddedToken"}, "unk_token": "<unk>"}
     edit_json(vocabulary.with_name("tokenizer_config.json"), tokenizer_class="BertTokenizer", **names)
     tokenizer = Tokenizer.load(vocabulary.parent)
+    assert capfd.readouterr().out == ""  # where the library reports options that it does not know
     assert tokenizer.vocab["<s>"] == tokenizer.cls_token_id == 2
     ids = tokenizer.encode(["\u4e2d"], max_length=8).input_ids[0].tolist()
     assert ids == [2, tokenizer.vocab["<unk>"], tokenizer.sep_token_id]
@@ -281,6 +283,7 @@ def test_special_tokens_of_other_names(vocabulary: Path, tmp_path: Path) -> None
         ("tokenizer_config.json", {"added_tokens_decoder": {"first": "[E1]"}}),
         ("added_tokens.json", {"[E1]": "last"}),
         ("added_tokens.json", {"[E1]": None}),
+        ("added_tokens.json", {"[E1]": math.inf}),
     ],
 )
 def test_special_and_added_tokens_of_another_form(vocabulary: Path, name: str, values: dict[str, Any]) -> None:

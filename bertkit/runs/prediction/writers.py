@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from bertkit.errors import DataError
-from bertkit.files import jsonl_text
+from bertkit.files import json_line, jsonl_text
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # characters that begin a formula, or are skipped before one
 
@@ -118,7 +117,7 @@ class Parquet(Writer):
 def _cell(value: Any) -> Any:
     if value is None:
         return ""
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, (list, dict)) else value
+    return json_line(value) if isinstance(value, (list, dict)) else value
 
 
 def _array(values: list[Any], kind: Any = None) -> Any:
