@@ -62,7 +62,7 @@ def warn_once(text: str) -> None:
     warn(text)
 
 
-def show(texts: Iterable[Text]) -> None:
+def print_results(texts: Iterable[Text]) -> None:
     """Print results on stdout, in colour if it is a terminal."""
     out = _Console(highlight=False, soft_wrap=True)
     for text in texts:

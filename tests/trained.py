@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertkit.readers import windows
 from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
+from bertkit.runs.inference.windows import windows
 from bertkit.runs.prediction.window import Window, predict_window
 from bertkit.runs.request import Request
 from bertkit.runs.series import FOLDS, SEEDS

@@ -64,5 +64,5 @@ def evaluate(
         ensemble=ensemble,
         intervals=intervals,
         errors=errors,
-        scored=partial(print_json, wanted=as_json),
+        on_scores=partial(print_json, wanted=as_json),
     )

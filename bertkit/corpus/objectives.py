@@ -1,6 +1,6 @@
 """The objectives of pre-training: how sequences are drawn, which tokens are predicted, and by which head.
 
-A new objective is an entry here, its name with a line of help in config.OBJECTIVES, and a function for what is new in it.
+A new objective is an entry here, its name with a line of help in config.OBJECTIVE_HELP, and a function for what is new in it.
 """
 
 from __future__ import annotations

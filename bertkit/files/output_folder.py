@@ -24,10 +24,11 @@ _OTHER_FOLDER = "choose another --output-dir"
 class Kind(NamedTuple):
     """The kind of content that a command writes into its output folder.
 
-    name: for messages. finished: for a folder that is not empty, whether its content is finished; None if it is not of this
-    kind. Without the function it never is: running the command again redoes only what is cheap. parts: a pattern for the
-    file names that belong to it. at_once: whether it is written by one `write_files`, so that it is unfinished while temporary
-    files are left. more: other things to do with a finished one, for hints. tidy: deletes what a kill at the very end left.
+    name: for messages. finished: tells of a folder that is not empty whether its content is finished, or None if it is of
+    another kind; without this function it never counts as finished, because repeating the command costs little. parts: a
+    pattern for the file names that belong to it. at_once: whether it is written by one `write_files`, so that it is unfinished
+    while temporary files are left. more: other things to do with a finished one, for hints. tidy: deletes what a kill at the
+    very end left.
     """
 
     name: str

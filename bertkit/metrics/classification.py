@@ -177,7 +177,7 @@ def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: st
         raise UsageError(f"the metric {other.__name__} does not score {what}", hint=hint)
 
 
-def check_metrics(metrics: Sequence[Metric]) -> str | None:
+def load_metrics(metrics: Sequence[Metric]) -> str | None:
     """Load metrics of the evaluate library; returns a note if one decides the best step. Raises MachineError, UsageError."""
     for metric in metrics:
         if isinstance(metric, OfEvaluate):

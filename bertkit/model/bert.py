@@ -255,7 +255,7 @@ class BertModel(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None, **refused: Any
     ) -> BertOutput:
         """Hidden states for padded input (B, T). Raises TypeError for transformers' arguments that it does not support."""
-        refuse(refused)
+        refuse_arguments(refused)
         batch, attended = pack(input_ids, attention_mask, token_type_ids)
         hidden = self.encode(batch)
         padded = hidden.new_zeros(*input_ids.shape, hidden.shape[-1])
@@ -319,7 +319,7 @@ def set_activation_checkpointing(module: nn.Module, active: bool) -> None:
             part.activation_checkpointing = active
 
 
-def refuse(arguments: dict[str, Any]) -> None:
+def refuse_arguments(arguments: dict[str, Any]) -> None:
     """Raise TypeError for arguments of transformers' forward that ours does not take, unless they are None."""
     named = sorted(name for name, value in arguments.items() if value is not None)
     if named:

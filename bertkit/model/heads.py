@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bertkit.features import IGNORED
 from bertkit.model.batch import Batch, Outputs, pack
-from bertkit.model.bert import BertModel, refuse
+from bertkit.model.bert import BertModel, refuse_arguments
 from bertkit.model.config import CLS_LAYERS, LAYERS, POOLINGS, BertConfig
 from bertkit.model.crf import Chain, LinearChain
 from bertkit.model.dropout import Dropout
@@ -70,7 +70,7 @@ class Head(nn.Module, ABC):
         **refused: Any,
     ) -> Outputs:
         """Losses and logits for a packed Batch, or only the logits for padded input."""
-        refuse(refused)
+        refuse_arguments(refused)
         if isinstance(input_ids, Batch):
             return self._of_batch(input_ids)
         return Outputs({}, self._of_padded(input_ids, attention_mask, token_type_ids))

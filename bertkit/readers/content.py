@@ -40,7 +40,7 @@ _COMPRESSED: dict[bytes, tuple[str, Callable[..., Any]]] = {
     b"\x28\xb5\x2f\xfd": ("zstd", lambda stored: io.BufferedReader(ZstdFile(stored))),
 }
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")  # their endings
-# The first bytes of formats that are not text: what the file is, and what to do. Files of these two may be all ASCII.
+# The first bytes of documents: what the file is, and what to do. Unlike those in _BINARY, such a file may be all ASCII.
 _DOCUMENTS = {
     b"%PDF": ("a PDF", "export its text, or leave the file out"),
     b"{\\rtf": ("an RTF document", "save it as plain text"),

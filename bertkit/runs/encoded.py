@@ -15,7 +15,7 @@ from bertkit.errors import plural
 from bertkit.features import Features, offsets_of
 from bertkit.readers import Examples
 from bertkit.runs.remarks import report_remarks
-from bertkit.tasks.presentation import lines_of
+from bertkit.tasks.counts import lines_of
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from bertkit import progress
 from bertkit.errors import plural
 from bertkit.readers import Remarks
-from bertkit.tasks.presentation import Count, lines_of
+from bertkit.tasks.counts import Count, lines_of
 
 
 def report_remarks(remarks: Remarks, prefix: str = "") -> None:

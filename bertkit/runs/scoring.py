@@ -14,7 +14,8 @@ from bertkit.model.devices import Processes
 from bertkit.report import Table
 from bertkit.runs.encoded import Split
 from bertkit.runs.forward import outputs_of_each
-from bertkit.tasks.presentation import Prediction, lines_of
+from bertkit.tasks.counts import lines_of
+from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.task import Task
 from bertkit.training.state import TrainState
 

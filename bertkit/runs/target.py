@@ -81,7 +81,7 @@ def open_target(
     opened, *more = (_open(each, recipe_name, overrides, to_predict) for each in (name, *others))
     if not quiet:
         report_remarks(opened.task.remarks)
-    return replace(opened, task=opened.task.joined([each.task for each in more]), others=tuple(more)) if more else opened
+    return replace(opened, task=opened.task.averaged_with([each.task for each in more]), others=tuple(more)) if more else opened
 
 
 def open_model_or_run(name: str) -> Pretrained:

@@ -180,7 +180,7 @@ class Served:
     @property
     def multi_label(self) -> bool:
         """Whether a text may have several labels, each with a probability of its own."""
-        return self.predictor.task is not None and self.predictor.task.applied == "sigmoid"
+        return self.predictor.task is not None and self.predictor.task.function_to_apply == "sigmoid"
 
     @property
     def mask_token(self) -> str | None:
@@ -209,7 +209,7 @@ class Served:
         if "targets" in self.form.parameters and found.get("top_k", 0) > MOST_FILLS:
             raise UsageError(f"top_k is {found['top_k']}; expected at most {MOST_FILLS}")
         if self.predictor.task is not None and "function_to_apply" in found:
-            applied = self.predictor.task.applied
+            applied = self.predictor.task.function_to_apply
             if found["function_to_apply"] != applied:
                 raise UsageError(f"function_to_apply is {found['function_to_apply']!r}; expected {applied}, as in training")
         vocab = self.predictor.pretrained.tokenizer.vocab

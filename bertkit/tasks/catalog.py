@@ -61,8 +61,8 @@ def _entry_points() -> list[EntryPoint]:
 
 def load_recipe(name: str) -> Recipe:
     """A recipe by its name or the path of its file, or an empty one by its task family. Raises UsageError."""
-    if name in FAMILIES:
-        return FAMILIES[name]()
+    if (builtin := load_builtin(name)) is not None:
+        return builtin
     if name.endswith(".py"):
         return _execute(Path(name))
     known = {listed.name: listed.path for listed in list_recipes()}

@@ -23,7 +23,8 @@ from bertkit.readers import Examples, Remarks, is_blank
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen
 from bertkit.tasks.block import PLAIN_HEAD, block_is_stale, own_parts, read_block
-from bertkit.tasks.presentation import Count, Prediction, Presentation
+from bertkit.tasks.counts import Count
+from bertkit.tasks.presentation import Prediction, Presentation
 from bertkit.tasks.recipe import Recipe, settle_columns
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Task(Presentation):
     untruncated_by: ClassVar[str | None] = None  # the option that keeps all of a long text, if there is one
     by_word: ClassVar[bool] = False  # whether each word of an example has its own prediction
     refuses_only_blank: ClassVar[bool] = False  # whether training refuses rows only for lack of text
-    labels_are_classes: ClassVar[bool] = False  # of whole rows; tags are too short and alike to tell misspelt ones
+    labels_are_classes: ClassVar[bool] = False  # whether misspelt labels are looked for; tags are too short and too alike
 
     recipe: Recipe
     fresh_head: bool = False
@@ -206,7 +207,7 @@ class Task(Presentation):
         return False
 
     @property
-    def applied(self) -> str:
+    def function_to_apply(self) -> str:
         """The function that turns logits into predictions: softmax, sigmoid or none."""
         return "softmax"
 
@@ -260,23 +261,23 @@ class Task(Presentation):
         predictions have no mean.
         """
 
-    def joined(self, others: Sequence[Self]) -> Self:
+    def averaged_with(self, others: Sequence[Self]) -> Self:
         """This task, to decode the mean probabilities of its model and others. Raises ModelError if their outputs differ."""
-        return self.pooled(others)
+        return self.scored_with(others)
 
-    def pooled(self, others: Sequence[Self]) -> Self:
-        """This task, for rows that are divided among several models. Raises ModelError if their outputs differ."""
+    def scored_with(self, others: Sequence[Self]) -> Self:
+        """This task, to score rows that are divided among its model and others. Raises ModelError if their outputs differ."""
         for other in others:
-            if other.outputs_named() != self.outputs_named():
+            if other.output_names() != self.output_names():
                 what = f"the runs have different labels: {listed(self.labels)} and {listed(other.labels)}"
                 raise ModelError(what, hint="choose one of the runs")
         return self
 
-    def outputs_named(self) -> tuple[Any, ...]:
+    def output_names(self) -> tuple[Any, ...]:
         """What the outputs of the model stand for."""
         return self.labels
 
-    def words_judged(self, examples: Examples) -> Sequence[list[str]] | None:
+    def judged_words(self, examples: Examples) -> Sequence[list[str]] | None:
         """The words of each example, if `judge` has a label for each word; otherwise None."""
         return None
 

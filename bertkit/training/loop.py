@@ -139,7 +139,7 @@ def train(
         log.drop_after(state.step)
 
     module.train()
-    window = _Window(accelerator)
+    window = _SinceLastLog(accelerator)
     flops = flop_counter(module)
 
     def record(event: dict[str, Any]) -> None:
@@ -268,7 +268,7 @@ def any_process(here: bool, accelerator: Accelerator) -> bool:
     return bool(accelerator.reduce(torch.tensor(float(here), device=accelerator.device), "sum"))
 
 
-class _Window:
+class _SinceLastLog:
     """What happened since the last log event."""
 
     def __init__(self, accelerator: Accelerator) -> None:

@@ -1,6 +1,7 @@
 """The interface of an update rule, such as AdamW: it gets whole trained tensors, their gradients and the learning rate.
 
-A new optimizer is one file with an UpdateRule, and its name in optimizer.RULES and in TrainConfig.optimizer.
+A new optimizer is one file with an UpdateRule, and its name in optimizer.RULES and among the choices of `optimizer` in
+TrainConfig and PretrainConfig.
 """
 
 from __future__ import annotations

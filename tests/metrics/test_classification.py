@@ -11,10 +11,10 @@ from bertkit.errors import UsageError
 from bertkit.metrics.classification import (
     METRICS,
     accuracy,
-    check_metrics,
     f1,
     find_metric,
     greater_is_better,
+    load_metrics,
     macro_f1,
     matthews_correlation,
     mean_squared_error,
@@ -101,7 +101,7 @@ def test_whether_a_higher_score_is_better(monkeypatch, metric, better, noted):
     assert greater_is_better(metric) is better
     assert TextClassification(metrics=(metric,)).greater_is_better is better
     monkeypatch.setattr("bertkit.metrics.classification._load", lambda name: None)
-    note = check_metrics([metric])
+    note = load_metrics([metric])
     assert (note is not None and metric.__name__ in note) is noted
 
 

@@ -497,8 +497,8 @@ def test_lost_trials_and_equal_scores_are_told(place: Path, tune, monkeypatch: p
 
 
 def test_a_trial_that_was_killed_after_its_end_is_not_trained_again(tmp_path: Path) -> None:
-    def trained(evaluated: Callable[[float], None]) -> dict[str, Any]:
-        evaluated(0.5)
+    def trained(on_evaluation: Callable[[float], None]) -> dict[str, Any]:
+        on_evaluation(0.5)
         parts = {"recipe": {"family": "text-classification"}, "training": {}, "model": {}, "data": {}}
         write_run_file(tmp_path / "trial-0", {"status": "finished", "best": {"scores": {"accuracy": 0.5}}, **parts})
         raise KeyboardInterrupt
@@ -611,8 +611,8 @@ def test_importance_is_that_of_the_setting_that_decides(tmp_path: Path) -> None:
     with Trials(tmp_path, Space(matters=(1.0, 2.0, 3.0), idle=(1.0, 2.0, 3.0)), seed=0, prunes=False) as found:
         while (trial := found.next(9)) is not None:
 
-            def run(evaluated: Callable[[float], None]) -> dict[str, Any]:
-                evaluated(trial.params["matters"])
+            def run(on_evaluation: Callable[[float], None]) -> dict[str, Any]:
+                on_evaluation(trial.params["matters"])
                 return {"best": {"scores": {}}}
 
             found.train(trial, run)
@@ -628,8 +628,8 @@ def test_what_mattered_is_told_or_why_not(scores: tuple[float, ...], tmp_path: P
             trial = found.next(len(scores))
             assert trial is not None
 
-            def run(evaluated: Callable[[float], None], score: float = score) -> dict[str, Any]:
-                evaluated(score)
+            def run(on_evaluation: Callable[[float], None], score: float = score) -> dict[str, Any]:
+                on_evaluation(score)
                 return {"best": {"scores": {"validation/accuracy": score}}}
 
             found.train(trial, run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bertkit.tasks.presentation import Count, lines_of, summed
+from bertkit.tasks.counts import Count, lines_of, summed
 
 
 def test_counts_of_one_kind_are_summed() -> None:

@@ -28,8 +28,8 @@ from bertkit.readers.formats import read_file
 from bertkit.readers.parsers.c3 import looks_like_c3, parse_c3
 from bertkit.tasks import MultipleChoice, MultipleChoiceTask
 from bertkit.tasks.catalog import load_recipe
+from bertkit.tasks.counts import lines_of
 from bertkit.tasks.multiple_choice.recipe import guess_choices
-from bertkit.tasks.presentation import lines_of
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer

@@ -30,7 +30,7 @@ from bertkit.tasks import (
     accuracy,
 )
 from bertkit.tasks.catalog import load_recipe
-from bertkit.tasks.presentation import Count, lines_of
+from bertkit.tasks.counts import Count, lines_of
 from bertkit.tasks.question_answering.answers import best_answers
 from bertkit.tasks.question_answering.places import ELSEWHERE, FIRST, LOST, MOVED, NEAR, OTHER_CASE, find_answer
 from bertkit.tasks.splits import read_splits
@@ -919,7 +919,7 @@ def test_rows_without_something_to_learn_take_no_step(run_bertkit, tiny_model_di
 
 def test_folds_without_unanswerable_questions_are_not_compared_with_others() -> None:
     with_some, without = (QuestionAnsweringTask(recipe=QuestionAnswering(), unanswerable=some) for some in (True, False))
-    assert with_some.pooled([with_some]).unanswerable
+    assert with_some.scored_with([with_some]).unanswerable
     with pytest.raises(ModelError) as error:
-        with_some.pooled([with_some, without])
+        with_some.scored_with([with_some, without])
     assert "--unanswerable" in str(error.value.hint)

@@ -22,7 +22,7 @@ from recipe_rows import load
 from bertkit.cli.presets import PRESETS
 from bertkit.config import TrainConfig, convert, filled, options_of
 from bertkit.errors import DataError, MachineError, UsageError
-from bertkit.metrics.classification import METRICS, accuracy, check_metrics, find_metric, measured, pearson
+from bertkit.metrics.classification import METRICS, accuracy, find_metric, load_metrics, measured, pearson
 from bertkit.readers import Examples
 from bertkit.tasks import (
     FAMILIES,
@@ -564,7 +564,7 @@ def test_metrics_by_name_and_of_the_evaluate_library(run_bertkit, run_of, script
 def test_metrics_that_cannot_be_loaded_or_fail(run_bertkit, scripts: Path, tiny_model_dir: Path) -> None:
     for metric in ("no_such_metric", f"{scripts}/not_there.py", f"{scripts}/fails_at_once.py"):
         with pytest.raises(MachineError) as error:
-            check_metrics((find_metric(f"evaluate:{metric}"),))
+            load_metrics((find_metric(f"evaluate:{metric}"),))
         assert metric in error.value.what
     assert evaluate.config.HF_EVALUATE_OFFLINE, "HF_HUB_OFFLINE, which these tests set, forbids the library's requests too"
     with pytest.raises(UsageError) as refused:

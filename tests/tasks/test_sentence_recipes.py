@@ -16,7 +16,7 @@ from bertkit.errors import DataError
 from bertkit.readers import Examples
 from bertkit.tasks import TextClassification
 from bertkit.tasks.catalog import load_recipe
-from bertkit.tasks.presentation import lines_of
+from bertkit.tasks.counts import lines_of
 from bertkit.tasks.sources import Hub
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task

@@ -37,7 +37,7 @@ from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, Task, TokenClassification, TokenClassificationTask
 from bertkit.tasks.catalog import load_recipe
-from bertkit.tasks.presentation import lines_of
+from bertkit.tasks.counts import lines_of
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.token_classification.output import as_conll, as_row, as_text

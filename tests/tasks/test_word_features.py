@@ -17,7 +17,7 @@ from bertkit.errors import UsageError
 from bertkit.features import Features
 from bertkit.readers import Examples
 from bertkit.tasks import TokenClassification, TokenClassificationTask
-from bertkit.tasks.presentation import lines_of
+from bertkit.tasks.counts import lines_of
 from bertkit.tasks.token_classification.features import WordFeatures, encode_words
 from bertkit.text.tokenizer import Tokenizer
 

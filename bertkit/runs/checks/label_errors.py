@@ -110,7 +110,7 @@ def _judge(recipe: Recipe, run: Path, read: dict[str, Examples], processes: Proc
     with progress.bar(f"judge {run.name}", len(split.features)) as bar:
         judged = predictor.judge(split, bar)
     truth = [task.format_truth(each, examples, row) for row, each in enumerate(task.truth(examples))]
-    return JudgedFold(examples, task.words_judged(examples), [*task.recipe.texts_of(examples)], truth, judged)
+    return JudgedFold(examples, task.judged_words(examples), [*task.recipe.texts_of(examples)], truth, judged)
 
 
 def _ranked(folds: Sequence[JudgedFold]) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -164,7 +164,7 @@ def _together(folds: Sequence[Predicted]) -> Predicted:
     predictions = [prediction for fold in folds for prediction in fold.predictions]
     truth = [value for fold in folds for value in fold.truth]
     return Predicted(
-        folds[0].task.pooled([fold.task for fold in folds[1:]]),
+        folds[0].task.scored_with([fold.task for fold in folds[1:]]),
         [predictions[row] for row in order],
         [truth[row] for row in order],
         examples.select(order),

@@ -16,7 +16,7 @@ from bertkit.errors import UsageError, listed, plural
 from bertkit.files import write_files
 from bertkit.metrics import bootstrap
 from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
-from bertkit.metrics.classification import check_metrics
+from bertkit.metrics.classification import load_metrics
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import refuse_too_many_segments
 from bertkit.progress import plain
@@ -92,13 +92,13 @@ def evaluate(
     ensemble: bool = False,
     intervals: bool = False,
     errors: int = 0,
-    scored: Callable[[dict[str, Any]], object] = lambda scores: None,
+    on_scores: Callable[[dict[str, Any]], object] = lambda scores: None,
 ) -> dict[str, Any]:
     """Show and return a model's scores on splits, or those of a pre-trained model on the held-out part of corpora.
 
     splits, corpora: by default those of the recipe, or of the run. output_dir: a folder to write the predictions into, if any.
-    ensemble: average the runs of a series. intervals, errors: as in `report_scores`. scored: called with the scores before the
-    predictions are written, so that a full disk cannot lose them. Raises UserError.
+    ensemble: average the runs of a series. intervals, errors: as in `report_scores`. on_scores: called with the scores before
+    the predictions are written, so that a full disk cannot lose them. Raises UserError.
     """
     if output_dir is not None:
         refuse_unfit_folder(output_dir)
@@ -108,7 +108,7 @@ def evaluate(
         refuse_task_options({**overrides, **{option: value for option, value in options.items() if value}})
         scores = evaluate_corpora(run, corpora, overrides)
         show(Report([Table(name, ["score", "value"], [[*score] for score in scores.items()])]))
-        scored(scores)
+        on_scores(scores)
         return scores
     if corpora:
         what = "--corpus is for pre-trained models; this model is scored on the labelled rows of a task"
@@ -118,7 +118,7 @@ def evaluate(
     progress.note(f"computed in {found.predictor.precision.name}")
     report = report_scores(name, found, intervals=intervals, errors=errors)
     show(report)
-    scored(report.json)
+    on_scores(report.json)
     if output_dir is not None and not progress.console.quiet:
         write_predictions(opened.task, found, output_dir)
     return report.json
@@ -131,7 +131,7 @@ def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None, *, ch
     recipe = target.task.recipe.resolved()
     splits = splits or (recipe.first_eval_split, *recipe.eval_splits[1:])
     refuse_code(recipe)
-    if note := check_metrics(recipe.metrics):
+    if note := load_metrics(recipe.metrics):
         progress.note(note)
     target.refuse_other_folds(splits)
     accelerator = start_accelerator(recipe.training.device)

@@ -11,7 +11,7 @@ import torch
 
 from bertkit import progress
 from bertkit.config import filled
-from bertkit.metrics.classification import check_metrics
+from bertkit.metrics.classification import load_metrics
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import Pretrained, refuse_too_long, refuse_too_many_segments
@@ -78,12 +78,12 @@ def finetune(
     baselines: bool = False,
     is_part: bool = False,
     given: Given = _NOTHING,
-    evaluated: Callable[[float | None], object] = lambda objective: None,
+    on_evaluation: Callable[[float | None], object] = lambda objective: None,
 ) -> dict[str, Any]:
     """Train a model on a recipe's data into the run folder output_dir. Returns the final content of run.json.
 
     Data, model and settings are checked before the first step. baselines: compare with baselines. is_part: the run is part of
-    another command, such as a trial of tune: no intervals for the model card, and no hint at the next command. evaluated:
+    another command, such as a trial of tune: no intervals for the model card, and no hint at the next command. on_evaluation:
     called after each evaluation with the score that decides which step is best (higher is better); an exception from it ends
     the run, which stays unfinished.
     """
@@ -117,7 +117,7 @@ def finetune(
         num_threads=torch.get_num_threads(),
         total_steps=training.steps,
     )
-    return train_into(run, training, values, examples, evaluated, is_part=is_part)
+    return train_into(run, training, values, examples, on_evaluation, is_part=is_part)
 
 
 def try_finetuning(
@@ -156,7 +156,7 @@ def _fit(request: Request, accelerator: Accelerator, given: Given, before: Mappi
     if recipe.data is not None and (missing := [split for split in eval_splits if split not in recipe.eval_splits]):
         progress.note(f"{recipe.data} has no files for some splits, which are not evaluated: {', '.join(missing)}")
     refuse_unusable_trackers(recipe.training.track)
-    if note := check_metrics(recipe.metrics):
+    if note := load_metrics(recipe.metrics):
         progress.note(note)
     if recipe.training.max_length is not None:
         refuse_too_long(recipe.training.max_length, pretrained.config)

@@ -141,7 +141,7 @@ def train_into(
     training: PreparedFinetuning,
     values: dict[str, Any],
     examples: Mapping[str, Examples],
-    evaluated: Callable[[float | None], object],
+    on_evaluation: Callable[[float | None], object],
     *,
     is_part: bool,
 ) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def train_into(
     """
     task, vocabulary, accelerator = training.task, training.vocabulary, training.accelerator
     folder, recipe = run.output.path, task.recipe
-    evaluations = _Evaluations(task, training.held_out, accelerator, evaluated)
+    evaluations = _Evaluations(task, training.held_out, accelerator, on_evaluation)
     if run.resume_from is not None:
         evaluations.tuned = Task.restore(read_config(run.resume_from), recipe, where=str(run.resume_from))
     architecture = task.architecture(training.model_config)
@@ -222,9 +222,9 @@ class _Evaluations:
         task: Task,
         splits: Mapping[str, Split],
         accelerator: Accelerator,
-        evaluated: Callable[[float | None], object],
+        on_evaluation: Callable[[float | None], object],
     ) -> None:
-        self.task, self.splits, self.accelerator, self.evaluated = task, splits, accelerator, evaluated
+        self.task, self.splits, self.accelerator, self.on_evaluation = task, splits, accelerator, on_evaluation
         self.tuned = task
         self.best: Scored | None = None
 
@@ -233,7 +233,7 @@ class _Evaluations:
         self.tuned = scored.task
         if self.best is None or worth(scored.objective, scored.scores) > worth(self.best.objective, self.best.scores):
             self.best = scored
-        self.evaluated(scored.objective)
+        self.on_evaluation(scored.objective)
         return scored.scores, scored.objective
 
 

@@ -32,8 +32,9 @@ from bertkit.readers.formats import LINES, TABLES, read_blocks
 from bertkit.runs.encoded import Split
 from bertkit.runs.inference.predictor import LONGEST, Predictor, Row, checked_rows
 from bertkit.runs.run_file import read_run_file, refuse_folder_of_runs, refuse_without_model
+from bertkit.tasks.counts import Count
 from bertkit.tasks.output import OutputColumns
-from bertkit.tasks.presentation import Count, Prediction, Presentation
+from bertkit.tasks.presentation import Prediction, Presentation
 from bertkit.tasks.recipe import Recipe
 from bertkit.text.tokenizer import Encoded
 

@@ -29,12 +29,14 @@ from bertkit.model.int8 import quantize
 from bertkit.model.precision import Precision, multiply_in, resolve_precision
 from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_long, refuse_too_many_segments
 from bertkit.progress import NO_BAR, Bar
-from bertkit.readers import Examples, batched, columns_of, window_sizes
+from bertkit.readers import Examples, batched, columns_of
 from bertkit.runs.encoded import Split
 from bertkit.runs.forward import outputs_of
 from bertkit.runs.inference.explanation import Explanation
+from bertkit.runs.inference.windows import window_sizes
+from bertkit.tasks.counts import Count
 from bertkit.tasks.output import ALL, OutputLayout
-from bertkit.tasks.presentation import Count, Prediction, Presentation
+from bertkit.tasks.presentation import Prediction, Presentation
 from bertkit.tasks.task import FINETUNE, Task
 
 Row = Mapping[str, Any] | str | Sequence[str]

@@ -27,7 +27,8 @@ from bertkit.runs.remarks import report_counts, report_remarks
 from bertkit.runs.scoring import Scored, score_splits
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks import TextClassificationTask
-from bertkit.tasks.presentation import Count, Prediction, Presentation
+from bertkit.tasks.counts import Count
+from bertkit.tasks.presentation import Prediction, Presentation
 from bertkit.tasks.recipe import unread_columns
 from bertkit.tasks.task import Task
 

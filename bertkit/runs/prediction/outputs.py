@@ -21,7 +21,7 @@ from bertkit.readers.faults import Faults
 from bertkit.runs.prediction.annotation import ANNOTATIONS, FORMATS
 from bertkit.runs.prediction.writers import COMPRESSED, Writer
 from bertkit.runs.run_file import flat
-from bertkit.tasks.presentation import Count, summed
+from bertkit.tasks.counts import Count, summed
 
 TEXT = "text"
 START_OVER = "repeat the first command unchanged, or start over with --overwrite"

@@ -16,12 +16,13 @@ from bertkit.config import options_of
 from bertkit.errors import DataError, UsageError, flag_of, listed, plural
 from bertkit.model.devices import OneProcess
 from bertkit.model.pretrained import hash_of_model
-from bertkit.readers import Examples, Remarks, windows
+from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import source_name
 from bertkit.readers.formats import SPLITS
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.inference.task_predictor import TaskPredictor
+from bertkit.runs.inference.windows import windows
 from bertkit.runs.prediction.annotation import ANNOTATIONS, FORMATS
 from bertkit.runs.prediction.arguments import destination_of, expand
 from bertkit.runs.prediction.destination import STDIN, Destination
@@ -281,7 +282,9 @@ class _Pages:
         """The bytes of a window. begins: whether these are the first predictions."""
         rows, examples, predictions, _, numbers = window
         if self.form.ending == TEXT:
-            progress.show(self.presentation.format_prediction(each, examples, row) for row, each in enumerate(predictions))
+            progress.print_results(
+                self.presentation.format_prediction(each, examples, row) for row, each in enumerate(predictions)
+            )
             return b""
         if self.writer is None and not predictions:
             return b""

@@ -10,7 +10,8 @@ from bertkit import progress
 from bertkit.progress import Rate
 from bertkit.readers import Examples, Remarks, join_blocks
 from bertkit.runs.inference.predictor import Predictor
-from bertkit.tasks.presentation import Count, Prediction
+from bertkit.tasks.counts import Count
+from bertkit.tasks.presentation import Prediction
 
 
 class Window(NamedTuple):

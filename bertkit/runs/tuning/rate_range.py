@@ -57,7 +57,7 @@ def find_learning_rate(request: Request) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         run, failure = Path(folder) / "run", None
         try:
-            finetune(request.with_recipe(recipe.overridden(rising)), run, is_part=True, given=Given(data), evaluated=end)
+            finetune(request.with_recipe(recipe.overridden(rising)), run, is_part=True, given=Given(data), on_evaluation=end)
         except _Enough:
             pass
         except UsageError as error:  # the loss is not finite at this rate

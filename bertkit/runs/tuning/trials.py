@@ -152,7 +152,7 @@ class Trials(AbstractContextManager):
         return len(self.of("RUNNING", "COMPLETE", "PRUNED", "FAIL"))
 
     def train(self, trial: Trial, run: Callable[..., dict[str, Any]]) -> None:
-        """Train a trial, and record how it ends. run: trains it, calls `evaluated` with the score of each evaluation, and
+        """Train a trial, and record how it ends. run: trains it, calls `on_evaluation` with the score of each evaluation, and
         returns its run.json. A UsageError, as for a loss that is not finite, and lack of GPU memory end only this trial; other
         user errors and signals are raised, and the trial is resumed later.
         """
@@ -163,7 +163,7 @@ class Trials(AbstractContextManager):
         scores = dict(self.study.trials[trial.number].intermediate_values)  # from before it was stopped or killed
         folder = self.folder_of(trial.number)
 
-        def evaluated(score: float | None) -> None:
+        def on_evaluation(score: float | None) -> None:
             if score is not None:
                 # the number of this evaluation, which may be repeated after a kill
                 number = sum("learning_rate" not in event for event in MetricsLog(folder).read())
@@ -175,7 +175,7 @@ class Trials(AbstractContextManager):
 
         state, noted = TrialState.COMPLETE, {}
         try:
-            done = finished_run(folder, {}, "") or run(evaluated=evaluated)  # the kill may have come just after its end
+            done = finished_run(folder, {}, "") or run(on_evaluation=on_evaluation)  # the kill may have come just after its end
             noted = {"scores": done["best"]["scores"]}
             if not scores:
                 state, noted = TrialState.FAIL, {"why": "its score is undefined"}

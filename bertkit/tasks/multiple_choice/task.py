@@ -18,10 +18,11 @@ from bertkit.progress import plain
 from bertkit.readers import Examples, is_blank
 from bertkit.report import Piece
 from bertkit.tasks.baselines import MAJORITY, Frozen, most_frequent
+from bertkit.tasks.counts import Count
 from bertkit.tasks.multiple_choice.recipe import INPUTS, MultipleChoice
 from bertkit.tasks.output import OutputColumns
 from bertkit.tasks.pooling import PoolingTask
-from bertkit.tasks.presentation import Count, Prediction
+from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.probabilities import softmax_of_groups
 from bertkit.tasks.task import Encoding, Logits
 

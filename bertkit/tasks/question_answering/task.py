@@ -20,8 +20,9 @@ from bertkit.progress import plain
 from bertkit.readers import Examples, is_blank
 from bertkit.report import Finding, Piece
 from bertkit.tasks.baselines import NO_ANSWER, SLIDING_WINDOW, Found, Frozen, sliding_window, usual_length
+from bertkit.tasks.counts import Count
 from bertkit.tasks.output import OutputColumns, OutputLayout
-from bertkit.tasks.presentation import Count, Prediction
+from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.question_answering.answers import best_answers
 from bertkit.tasks.question_answering.places import LOST, WAYS, find_answers, first_spans, rows_by_way
@@ -112,9 +113,7 @@ class QuestionAnsweringTask(Task):
         return self.unanswerable if self.unanswerable is not None else not all(answers)
 
     def _by_characters(self, examples: Examples) -> bool:
-        if self.matching != "auto":
-            return self.matching == "characters"
-        return are_mostly_chinese(examples.columns["context"])
+        return self.matching == "characters" or (self.matching == "auto" and are_mostly_chinese(examples.columns["context"]))
 
     def build(self, config: BertConfig) -> nn.Module:
         from bertkit.model.heads import BertForQuestionAnswering
@@ -241,13 +240,13 @@ class QuestionAnsweringTask(Task):
             decided.append(Prediction(chosen["text"], chosen["probability"], details=details))
         return decided
 
-    def pooled(self, others: Sequence[Self]) -> Self:
+    def scored_with(self, others: Sequence[Self]) -> Self:
         if any(other.unanswerable != self.unanswerable for other in others):
             hint = "train all of them with --unanswerable, or all with --no-unanswerable"
             raise ModelError("only some of the runs were trained with questions that have no answer", hint=hint)
-        return replace(super().pooled(others), null_threshold=None)  # each has decided by its own
+        return replace(super().scored_with(others), null_threshold=None)  # each has decided by its own
 
-    def joined(self, others: Sequence[Self]) -> Self:
+    def averaged_with(self, others: Sequence[Self]) -> Self:
         raise UsageError("--ensemble averages class probabilities, but answers are spans", hint="leave it out")
 
     def truth(self, examples: Examples) -> list[Any]:

@@ -35,7 +35,7 @@ class Target(ABC):
     """
 
     problem_type: ClassVar[str]
-    applied: ClassVar[str]  # the function that turns logits into predictions: softmax, sigmoid or none
+    function_to_apply: ClassVar[str]  # the function that turns logits into predictions: softmax, sigmoid or none
     columns: ClassVar[tuple[str, ...]]  # of `row`
     labels: tuple[str, ...] = ()
 
@@ -131,7 +131,7 @@ class Number(Target):
     """Regression: one output, trained on its squared error."""
 
     problem_type: ClassVar[str] = "regression"
-    applied: ClassVar[str] = "none"
+    function_to_apply: ClassVar[str] = "none"
     columns: ClassVar[tuple[str, ...]] = ("prediction",)
 
     def read(self, examples: Examples) -> list[Any]:
@@ -176,7 +176,7 @@ class OneOf(Target):
     """
 
     problem_type: ClassVar[str] = "single_label_classification"
-    applied: ClassVar[str] = "softmax"
+    function_to_apply: ClassVar[str] = "softmax"
     columns: ClassVar[tuple[str, ...]] = ("label", "probability")
     numbered: tuple[str, ...] | None = None
     positive: str | None = None
@@ -240,7 +240,7 @@ class AnyOf(Target):
     """Any number of labels, including none; a label is predicted if its probability reaches its threshold."""
 
     problem_type: ClassVar[str] = "multi_label_classification"
-    applied: ClassVar[str] = "sigmoid"
+    function_to_apply: ClassVar[str] = "sigmoid"
     columns: ClassVar[tuple[str, ...]] = ("labels", "probabilities")
     thresholds: Mapping[str, float] | None = None
 

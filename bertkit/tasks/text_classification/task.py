@@ -23,6 +23,7 @@ from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, MEAN, Frozen, bag_of_words, most_frequent, probe
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import warn_of_label_order
+from bertkit.tasks.counts import Count
 from bertkit.tasks.labels import (
     FRESH_HEAD,
     derive_labels,
@@ -34,7 +35,7 @@ from bertkit.tasks.labels import (
 )
 from bertkit.tasks.output import OutputColumns, OutputLayout
 from bertkit.tasks.pooling import PoolingTask
-from bertkit.tasks.presentation import Count, Prediction
+from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.task import Encoding, Logits
 from bertkit.tasks.text_classification.label_sets import derive_set_labels
 from bertkit.tasks.text_classification.recipe import INPUTS, TextClassification
@@ -181,8 +182,8 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return self.recipe.text_pair is not None
 
     @property
-    def applied(self) -> str:
-        return self._target.applied
+    def function_to_apply(self) -> str:
+        return self._target.function_to_apply
 
     def name_labels(self, examples: Examples) -> Examples:
         return replace(examples, columns=examples.columns | {COLUMN: self._target.read(examples)})
@@ -230,13 +231,13 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
             of_models.append(self._target.decode(features.mean_by_example(logits, len(examples))))
         return [self._target.average(own) for own in zip(*of_models, strict=True)] if others else of_models[0]
 
-    def joined(self, others: Sequence[Self]) -> Self:
-        joined = super().joined(others)
+    def averaged_with(self, others: Sequence[Self]) -> Self:
+        averaged = super().averaged_with(others)
         if self.thresholds is None:
-            return joined
+            return averaged
         each = [task.thresholds or {} for task in (self, *others)]
         mean = {label: float(np.mean([thresholds.get(label, HALF) for thresholds in each])) for label in self.labels}
-        return replace(joined, thresholds=mean)
+        return replace(averaged, thresholds=mean)
 
     def judge(self, outputs: Logits, features: Features, examples: Examples) -> dict[str, Judged]:
         probabilities = np.stack([each.probabilities for each in self.decode(outputs, features, examples)])

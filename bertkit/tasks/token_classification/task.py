@@ -25,10 +25,11 @@ from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen, most_frequent
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
+from bertkit.tasks.counts import Count
 from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, renamed, warn_of_spellings
 from bertkit.tasks.output import OutputColumns, OutputLayout
 from bertkit.tasks.pooling import LayersTask
-from bertkit.tasks.presentation import Count, Prediction
+from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.probabilities import log_softmax, mean_logits
 from bertkit.tasks.task import Encoding, Logits
 from bertkit.tasks.token_classification.baselines import baseline_tags
@@ -287,14 +288,14 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         logits = [np.zeros((0, len(self.labels))), *(rows[skip:] for rows in outputs.get("logits", ()))]
         return log_softmax(np.concatenate(logits))
 
-    def words_judged(self, examples: Examples) -> Sequence[list[str]]:
+    def judged_words(self, examples: Examples) -> Sequence[list[str]]:
         return self._whole(examples).columns["tokens"]
 
     def judge(self, outputs: Logits, features: Features, examples: Examples) -> dict[str, Judged]:
         tags = self._whole(examples).columns["tags"]
         return {"tag": Judged.of(self.labels, tags, np.exp(self._log_probabilities(outputs)))}
 
-    def outputs_named(self) -> tuple[Any, ...]:
+    def output_names(self) -> tuple[Any, ...]:
         return self.labels, self.intents
 
     def truth(self, examples: Examples) -> list[Any]:

@@ -7,7 +7,8 @@ from itertools import islice
 
 import pytest
 
-from bertkit.readers import Examples, batched, window_sizes, windows
+from bertkit.readers import Examples, batched
+from bertkit.runs.inference.windows import window_sizes, windows
 
 
 def block(first: int, count: int, **more: list) -> Examples:
