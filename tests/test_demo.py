@@ -154,6 +154,7 @@ def test_the_page_that_the_demo_asks_about_is_not_trained_on() -> None:
 # --- that the scores could fail -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_pre_training_learns_more_than_how_often_words_come(shell: Shell, tmp_path: Path) -> None:
     losses = [loss for _, loss in demo.pretrain(str(tmp_path), ("--max-steps", "210", "--eval-steps", "70"))]
     assert losses[0] > losses[1] > losses[2]
