@@ -34,6 +34,10 @@ class Remarks(NamedTuple):
     warnings: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
+    def without(self, known: Remarks) -> Remarks:
+        """These remarks, but for those that are known."""
+        return Remarks(*(tuple(line for line in own if line not in those) for own, those in zip(self, known, strict=True)))
+
     def summed(self) -> Remarks:
         """These remarks, with one warning for all skipped rows."""
         summary = (summary_of(self.left_out),) if self.left_out else ()

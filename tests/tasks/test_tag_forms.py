@@ -51,6 +51,15 @@ def table(header: str, first_only: bool, number: str = "Sentence: {}") -> str:
     return text.getvalue()
 
 
+def test_words_without_their_sentences_are_no_rows_to_train_on_and_a_warning_to_predict(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", "satz,Wort,tags\n" + "1,Bad,O\n" * 10)
+    with pytest.raises(DataError, match="each row of column 'Wort' is a single word"):
+        read(path, tokens="Wort")
+    found = read(path, labelled=False, tokens="Wort")
+    assert "each word is tagged by itself" in "".join(found.remarks.warnings)
+    assert found.columns["tokens"] == [["Bad"]] * 10
+
+
 @pytest.mark.parametrize("first_only", [True, False])
 @pytest.mark.parametrize(
     ("header", "number"),

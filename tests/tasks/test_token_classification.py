@@ -495,6 +495,17 @@ def test_a_stray_tag_that_hides_the_scheme_is_reported(write: Write) -> None:
     assert task.scheme is None
 
 
+def test_a_few_tags_of_another_scheme_are_converted(write: Write) -> None:
+    """As labels they would make the scheme of the model, which is told by its labels, another one than that of the task."""
+    sentences = [*made_sentences(30, 5, "iob2"), [("Bad", "B-PER"), ("Tölz", "E-PER")], [("Ulm", "S-PER")]]
+    task, splits = fit_files(write("x.conll", as_columns(sentences)))
+    assert task.remarks.warnings == ("2 tags of the scheme iobes, such as E-PER, converted to iob2",)
+    assert (task.scheme, scheme_of(task.labels)) == ("iob2", "iob2")
+    restored = Task.restore(task.configure(BertConfig()), task.recipe)
+    assert (restored.scheme, restored.labels) == (task.scheme, task.labels)
+    assert task.examples(splits["train"], labelled=True).columns["tags"][-2:] == [["B-PER", "I-PER"], ["B-PER"]]
+
+
 OTHER_FORMS = {"bare": "{1}", "underscore": "{0}_{1}", "suffix": "{1}-{0}"}
 
 

@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, UsageError, did_you_mean, listed
+from bertkit.errors import DataError, UsageError, did_you_mean, listed, plural
 from bertkit.features import IGNORED
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
@@ -82,14 +82,28 @@ def settle_tags(
         asked = scheme_of(known)
     scheme, remarks = _find_scheme(replace(recipe, scheme=asked), with_tags(examples, tags))
     if scheme is not None:
-        if scheme != detect_scheme(tags) and count_illegal(tags, scheme):
-            tags = [convert(row, scheme) for row in tags]
+        tags, converted = in_scheme(tags, scheme)
+        remarks += converted._replace(notes=())  # `_find_scheme` has noted them
         if known:
             tags = respell(tags, known)
         elif recipe.scheme is not None:
             tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
     whole = whole_words(with_tags(examples, tags), known, scheme).columns["tags"]
     return whole, scheme, given, Remarks((form,) if form is not None else ()) + remarks
+
+
+def in_scheme(tags: list[list[str]], scheme: str) -> tuple[list[list[str]], Remarks]:
+    """Tags of any scheme, converted to this one if some do not fit it."""
+    found = detect_scheme(tags)
+    strays = [tag for tag in chain.from_iterable(tags) if scheme != "iobes" and scheme_of([tag]) == "iobes"]
+    if found != scheme and count_illegal(tags, scheme):
+        remarks = Remarks((f"tags converted from {found} to {scheme}",))
+    elif strays:  # as labels, they would make iobes the scheme of the model
+        what = f"{plural(len(strays), 'tag')} of the scheme iobes, such as {strays[0]}, converted to {scheme}"
+        remarks = Remarks(warnings=(what,))
+    else:
+        return tags, Remarks()
+    return [convert(row, scheme) for row in tags], remarks
 
 
 def in_form_of(config: BertConfig | None, sentences: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]:

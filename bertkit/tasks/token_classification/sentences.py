@@ -56,8 +56,13 @@ def standard_columns(
         words = enumerate(examples.columns[by_role["tokens"]])
         columns["tokens"] = [_words(value, examples, row) for row, value in words]
         columns |= {name: values for name, values in shown.items() if to_predict or name == GIVEN}
+        if (column := by_role["tokens"]) and _are_single_words(examples.columns[column], columns["tokens"]):
+            what = f"each row of column {column!r} is a single word; expected a sentence"
+            hint = "add a column sentence_id, equal for the words of a sentence, or save it in CoNLL columns"
+            if not to_predict:
+                raise DataError(what, where=examples.source, hint=hint)
+            remarks += Remarks(warnings=(f"{what}, so each word is tagged by itself ({examples.source}); {hint}",))
         if not to_predict:
-            _refuse_single_words(examples, by_role["tokens"], columns["tokens"])
             if not named["tags"] and [*examples.columns] == ["tokens"]:
                 hint = "to train, give each word its tag; to predict them: bertkit predict RUN FILE"
                 raise DataError("the words have no tags", where=examples.source, hint=hint)
@@ -188,12 +193,9 @@ def _read_list(text: str) -> list | None:
     return items if strings in (0, len(items)) else None
 
 
-def _refuse_single_words(examples: Examples, column: str, words: list[list[str]]) -> None:
-    """Raise DataError for a table of one word per row."""
-    if len(words) >= _ENOUGH_ROWS and all(len(row) < 2 for row in words) and isinstance(examples.columns[column][0], str):
-        hint = "add a column sentence_id, equal for the words of a sentence, or save it in CoNLL columns"
-        what = f"each row of column {column!r} is a single word; expected a sentence"
-        raise DataError(what, where=examples.source, hint=hint)
+def _are_single_words(cells: Sequence[Any], words: list[list[str]]) -> bool:
+    """Whether a table has one word per row."""
+    return len(words) >= _ENOUGH_ROWS and all(len(row) < 2 for row in words) and isinstance(cells[0], str)
 
 
 def _intent(value: Any, names: Sequence[str] | None, examples: Examples, row: int) -> str:

@@ -115,7 +115,7 @@ def as_chunk_tags(sentences: Sequence[Sequence[str]], types: Collection[str] = (
     return kept, None
 
 
-def scheme_of(labels: Sequence[str]) -> str | None:
+def scheme_of(labels: Collection[str]) -> str | None:
     """The scheme that fits a model's labels, without data; None if any is not a chunk tag, or there are none."""
     if not labels or any(_parse(label) is None for label in labels):
         return None

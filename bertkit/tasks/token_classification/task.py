@@ -35,7 +35,14 @@ from bertkit.tasks.task import Encoding, Logits
 from bertkit.tasks.token_classification.baselines import baseline_tags
 from bertkit.tasks.token_classification.faults import find_faults, illegal_rows
 from bertkit.tasks.token_classification.features import decode_intents, encode_words
-from bertkit.tasks.token_classification.labels import in_form_of, number_all, number_names, settle_labels, settle_tags
+from bertkit.tasks.token_classification.labels import (
+    in_form_of,
+    in_scheme,
+    number_all,
+    number_names,
+    settle_labels,
+    settle_tags,
+)
 from bertkit.tasks.token_classification.output import as_conll, as_conllu, as_row, as_text, column_to_write, marked, row_columns
 from bertkit.tasks.token_classification.recipe import TokenClassification
 from bertkit.tasks.token_classification.scores import Intents, Tagged, describe_types, tag_scorer
@@ -145,9 +152,8 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return replace(super().configure(config), id2label=dict(enumerate(self.labels)))
 
     def fitted(self) -> dict[str, Any]:
-        weights = self.weights and dict(self.weights)
-        fitted = {"scheme": self.scheme, "intents": list(self.intents) or None, "class_weights": weights}
-        return fitted | ({"conllu_column": self.conllu_column} if self.conllu_column else {})
+        column = {"conllu_column": self.conllu_column} if self.conllu_column else {}
+        return {"scheme": self.scheme, "intents": list(self.intents) or None, "class_weights": self.weights} | column
 
     def build(self, config: BertConfig) -> nn.Module:
         from bertkit.model.heads import BertForTokenClassification
@@ -179,17 +185,13 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         if self.scheme is None:
             return examples
         tags, form = as_chunk_tags(examples.columns["tags"], {kind_of(label) for label in self.labels})
-        found, remarks = detect_scheme(tags), examples.remarks
-        if form is not None and form not in self.remarks.notes:
-            remarks += Remarks((form,))
-        if found is None:
+        if detect_scheme(tags) is None:
             row = next(row for row, sentence in enumerate(tags) if detect_scheme([sentence]) is None)
             what = f"not all tags are chunk tags such as B-PER, as in training: {', '.join(dict.fromkeys(tags[row]))}"
             raise DataError(what, where=examples.where(row), hint="if the tags are in another column, name it with --column")
-        if found != self.scheme and count_illegal(tags, self.scheme):
-            tags = [convert(row, self.scheme) for row in tags]
-            remarks += Remarks((f"tags converted from {found} to {self.scheme}",))
-        return replace(with_tags(examples, respell(tags, self.labels)), remarks=remarks)
+        tags, converted = in_scheme(tags, self.scheme)
+        noticed = (Remarks((form,) if form is not None else ()) + converted).without(self.remarks)
+        return replace(with_tags(examples, respell(tags, self.labels)), remarks=examples.remarks + noticed)
 
     def refuses_labels(self, new: Collection[str], known: Collection[str]) -> bool:
         """Whether a tag differs from a known one only in case; others are ignored in the loss."""
