@@ -17,6 +17,7 @@ from bertkit.readers.content import nearest_files
 from bertkit.readers.formats import find_split_file, read_file
 from bertkit.readers.parsers.arrow import as_examples
 
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.parquet")  # the files of a large split
 _TIMEOUT = 2.0  # seconds to wait for the hub's first answer
 _LOCAL_HINT = "give a folder that holds the data set: --data DIR"
 
@@ -68,7 +69,24 @@ def _read_folder(folder: Path, name: str | None, split: str) -> Examples:
         # Not through datasets: to its CSV reader the text "NA" is a missing value.
         if file := find_split_file(folder, split):
             return read_file(file)
+        _refuse_missing_shards(folder, split)
         return as_examples(load_dataset(str(folder), name, split=split), f"{folder}/{split}")
+
+
+def other_shards(path: Path) -> list[Path]:
+    """Of a file such as train-00000-of-00002.parquet, the others that hold rows of the same split; of others, none."""
+    if (shard := _SHARD.fullmatch(path.name)) is None:
+        return []
+    name, own, count = shard.groups()
+    return [path.with_name(f"{name}-{at:05}-of-{count}.parquet") for at in range(int(count)) if at != int(own)]
+
+
+def _refuse_missing_shards(folder: Path, split: str) -> None:
+    for path in sorted(folder.rglob(f"{split}-*.parquet")):
+        others = other_shards(path)
+        if missing := [other.name for other in others if not other.is_file()]:
+            what = f"{path.name} is one of {len(others) + 1} files, of which some are missing: {listed(missing, 3)}"
+            raise DataError(what, where=str(path.parent), hint="copy all of them into the folder")
 
 
 @lru_cache  # once per data set, not per split

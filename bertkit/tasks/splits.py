@@ -16,6 +16,7 @@ import numpy as np
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.readers import Examples, Remarks, columns_of
 from bertkit.readers.formats import SPLITS
+from bertkit.readers.hub import other_shards
 from bertkit.readers.remote import path_of
 from bertkit.readers.splitting import Fold, parse_held_out, split_examples
 from bertkit.tasks.recipe import Recipe
@@ -145,7 +146,11 @@ class _Source:
                 raise UsageError(f"--validation {recipe.validation} is a share of the training rows, and --train is missing")
             raise UsageError(f"no file is named for split {split!r}", hint=hint)
         if file not in self.whole:
-            self.whole[file] = recipe.read_file(file)
+            rows = recipe.read_file(file)
+            if others := other_shards(Path(file)):
+                what = f"{file} is one of {len(others) + 1} files with the rows of a split; the others are not read"
+                rows = replace(rows, remarks=rows.remarks + Remarks(warnings=(f"{what} (--data FOLDER reads all of them)",)))
+            self.whole[file] = rows
         return self.whole[file]
 
     def _call(self, split: str) -> Examples:

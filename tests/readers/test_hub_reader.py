@@ -250,6 +250,15 @@ def test_folders_of_arrow_and_parquet(tmp_path, cache, capfd, layout):
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_split_of_which_a_file_is_missing_is_refused(tmp_path, cache):
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "validation-00001-of-00003"):
+        pairs().to_parquet(tmp_path / f"{name}.parquet")
+    assert len(read_hub(str(tmp_path), split="train")) == 4
+    error = refused(read_hub, str(tmp_path), None, split="validation")
+    assert "3 files" in error.what
+    assert "validation-00000-of-00003.parquet, validation-00002-of-00003.parquet" in error.what
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_text_files_of_a_folder_are_read_as_they_stand(tmp_path, nested):
     folder = tmp_path / "mrpc" if nested else tmp_path
