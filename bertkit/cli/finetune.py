@@ -176,6 +176,9 @@ def ask(
             hint = f"repeat it with bertkit pretrain CORPUS --config {config}, and --model or --config-name to start from"
             raise UsageError("this is a pre-training run, not a fine-tuning run", where=str(config), hint=hint)
         base = saved.run["model"]
+        for part in ("recipe", "model"):
+            if not isinstance(saved.run[part].get("name"), str):
+                raise UsageError(f"the run.json lacks {part}.name", where=str(config), hint="restore the file")
         if model in (None, base["name"]):  # another model keeps its own head
             fresh_head = base.get("fresh_head") or fresh_head
         model = model or base["name"]

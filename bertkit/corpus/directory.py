@@ -42,8 +42,8 @@ def read_meta(folder: Path) -> dict[str, Any]:
         verify(folder, owner=CORPUS_FILES)  # for shards only their manifests; the rest when they are opened
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        what = "the folder is not a corpus: there is no meta.json"
+    except (FileNotFoundError, NotADirectoryError):
+        what = "this is a file, not a corpus" if folder.is_file() else "the folder is not a corpus: there is no meta.json"
         hint = "build one: bertkit corpus build TEXT... --tokenizer T --output-dir C"
         if (folder / BUILDING).is_dir():
             what = f"the corpus is unfinished: {_state_of(folder / BUILDING)}"

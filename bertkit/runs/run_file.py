@@ -66,8 +66,9 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
         return None
     verify(folder, RUN_FILE.__eq__)
     values = read_json(path, "choose another folder")
-    if not is_run(values):
-        raise ModelError("run.json is not from bertkit", where=str(path), hint="choose another folder")
+    if missing := _missing(values):
+        whose = "is not from bertkit" if len(missing) > 2 else f"lacks {listed(missing)}"
+        raise ModelError(f"run.json {whose}", where=str(path), hint="choose another folder, or restore the file")
     if (objective := str(values["training"].get("objective"))) in RENAMED_OBJECTIVES:
         values["training"]["objective"] = RENAMED_OBJECTIVES[objective]
     return values | {"recipe": as_asked(values["recipe"])}
@@ -75,10 +76,15 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
 
 def is_run(values: Any) -> bool:
     """Whether the content of a JSON file is a run.json."""
-    parts = ("recipe", "training", "model", "data")
-    if not isinstance(values, dict) or "status" not in values:
-        return False
-    return all(isinstance(values.get(part), dict) for part in parts) and isinstance(values["recipe"].get("family"), str)
+    return isinstance(values, dict) and not _missing(values)
+
+
+def _missing(values: Mapping[str, Any]) -> list[str]:
+    """The keys that a run.json must have and this one lacks."""
+    parts = [part for part in ("recipe", "training", "model", "data") if not isinstance(values.get(part), dict)]
+    if "recipe" not in parts and not isinstance(values["recipe"].get("family"), str):
+        parts.append("recipe.family")
+    return [*parts, *([] if "status" in values else ["status"])]
 
 
 def refuse_without_model(folder: Path) -> None:

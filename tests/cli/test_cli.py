@@ -118,6 +118,7 @@ def test_version_and_short_help(run_bertkit) -> None:
         ("predict x --top-k 0", ["--top-k"]),
         ("predict x --output a.csv --format jsonl", ["--output", "--format"]),
         ("recipes sst", ["'sst'", "sst2?"]),
+        ("pretrain wrong.yaml --model-size tiny -o y", ["this is a file, not a corpus", "(wrong.yaml)"]),
         ("check", ["bertkit check my.csv"]),
         ("check no/such", ["(no/such)", "recipes"]),
         ("finetune no/such -m x -o y", ["(no/such)", "recipes"]),
@@ -260,6 +261,15 @@ def test_a_file_of_options_that_cannot_be_used(tmp_path: Path, name: str, conten
 def test_pretrain_refuses_the_options_of_a_fine_tuning_run(run_bertkit, run_dir: Path) -> None:
     ran = run_bertkit("pretrain", "corpus", "--config", run_dir / "run.json", "-o", "out")
     assert (ran.code, "this is a fine-tuning run, not a pre-training run" in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("part", ["recipe", "model"])
+def test_a_run_json_without_a_name_is_no_traceback(run_bertkit, run_dir: Path, tmp_path: Path, part: str) -> None:
+    values = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
+    del values[part]["name"]
+    (tmp_path / "run.json").write_text(json.dumps(values), encoding="utf-8")
+    ran = run_bertkit("finetune", "--config", "run.json", "-o", "out")
+    assert (ran.code, f"the run.json lacks {part}.name" in ran.err) == (2, True), ran.err
 
 
 TYPED = {"question_column": "q", "null_threshold": 1.5}

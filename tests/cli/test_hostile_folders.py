@@ -113,7 +113,7 @@ def test_a_metric_of_the_command_line_replaces_that_of_a_run(trap: Path, run_ber
 @pytest.mark.parametrize(
     ("recipe", "says"),
     [
-        ({}, "run.json is not from bertkit"),
+        ({}, "run.json lacks recipe.family"),
         ({"family": "x"}, "run.json has an unknown family: x"),
         ({"family": "text-classification"}, "run.json is damaged: "),
         ({"family": "text-classification", "name": "x", "metrics": 5, "folder": {"headers": {}}}, "run.json is damaged: "),
