@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -15,6 +16,8 @@ from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 15.0  # of progress, where stderr is not a terminal
 
+_BORDER = 3  # of a column of a table: a line and two spaces
+_LONGEST_WORD = 20  # characters of a cell that are not broken over lines
 _WIDE = 1000  # columns where stderr is not a terminal: one line per row, nothing is wrapped
 
 Item = TypeVar("Item")
@@ -75,16 +78,36 @@ def error(text: str) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, stdout: bool = False) -> None:
-    """Print a table; numbers are aligned right, and a missing value is a dash. stdout: print it there, as a result."""
-    grid = Table(title=plain(title), title_justify="left", title_style="bold")
+    """Print a table; numbers are aligned right, and a missing value is a dash. stdout: print it there, as a result.
+
+    In a terminal that is too narrow, columns continue in tables below that repeat the first column: no number is cut.
+    """
     rows = [list(row) for row in rows]
-    for number, column in enumerate(columns):
-        grid.add_column(plain(format_cell(column)), justify="right" if is_numeric(rows, number) else "left")
-    for row in rows:
-        grid.add_row(*(plain(format_cell(value)) for value in row))
     to = _Console(highlight=False, quiet=console.quiet) if stdout else console
     wide = to if to.is_terminal else _Console(file=to.file, width=_WIDE, quiet=to.quiet)
-    wide.print(grid)
+    cells = [[format_cell(cell) for cell in column] for column in zip(columns, *rows, strict=True)]
+    fits = sum(_BORDER + max(map(cell_len, column)) for column in cells) < wide.width
+    needed = [min(_LONGEST_WORD, max(cell_len(word) for cell in column for word in cell.split(" "))) for column in cells]
+    for part in [range(len(cells))] if fits else _parts_that_fit(needed, wide.width):
+        grid = Table(title=plain(title), title_justify="left", title_style="bold")
+        for number in part:
+            right = is_numeric(rows, number)
+            width = needed[number] if right and not fits else None
+            grid.add_column(plain(cells[number][0]), justify="right" if right else "left", width=width, overflow="fold")
+        for row in range(1, 1 + len(rows)):
+            grid.add_row(*(plain(cells[number][row]) for number in part))
+        wide.print(grid)
+
+
+def _parts_that_fit(needed: Sequence[int], width: int) -> list[list[int]]:
+    """The columns of each table, if none may be wider than this. needed: the width of each column."""
+    parts, left = [[0]], width - 1 - _BORDER - needed[0]
+    for number in range(1, len(needed)):
+        if needed[number] + _BORDER > left and len(parts[-1]) > 1:
+            parts, left = [*parts, [0]], width - 1 - _BORDER - needed[0]
+        parts[-1].append(number)
+        left -= needed[number] + _BORDER
+    return parts
 
 
 def is_numeric(rows: Sequence[Sequence[Any]], column: int) -> bool:

@@ -62,6 +62,19 @@ def test_table_shows_numbers_to_four_places_and_a_dash_for_none(lines: io.String
     assert ["f1", "-", "12"] in rows
 
 
+def test_a_table_in_a_narrow_terminal_continues_below_and_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = ["label", "precision", "recall", "f1", "chunks", "predicted", "wrong type", "wrong bounds", "missed", "spurious"]
+    rows = [["PER", *(number / 7 for number in range(1, 4)), *range(100, 106)], ["a long name", 0.5, 0.5, 0.5, *[7] * 6]]
+    text = console(monkeypatch, force_terminal=True, color_system=None)
+    progress.console.width = 60
+    progress.table("types", columns, rows)
+    shown = text.getvalue()
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 60
+    assert (shown.count("types"), shown.count("PER")) == (2, 2)
+    assert all(shown.count(number) == 1 for number in ("0.1429", "0.2857", "0.4286", *map(str, range(100, 106))))
+
+
 def test_white_space_around_a_cell_or_a_column_is_seen(lines: io.StringIO) -> None:
     progress.table("labels", ["label", "spam "], [["spam", 1], ["spam ", 2], [" ", 3]])
     assert [shown for shown in ("│ spam ", "│ 'spam '", "│ ' '", "┃ 'spam '") if shown not in lines.getvalue()] == []
