@@ -45,6 +45,8 @@ class _Command(_Interruptible, LocalCommand):
         from bertkit.cli.options import without_negatives
 
         without_negatives(self.params)
+        paragraphs = (self.help or "").split("\n\n")
+        self.help = "\n\n".join(" ".join(lines.split("\n")) for lines in paragraphs)  # typer keeps the docstring's line breaks
         super().format_help(ctx, formatter)
 
 

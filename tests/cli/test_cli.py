@@ -81,6 +81,7 @@ def test_help_in_a_narrow_terminal_names_each_option_in_full(run_bertkit, monkey
     assert {*declared} <= listed
     assert "default on; off with" in said
     assert "--no-adam-bias-correction" in said
+    assert "duplicates and contradictions within and across splits, empty texts, broken" in run_bertkit("check", "--help").out
 
 
 def test_version_and_short_help(run_bertkit) -> None:
