@@ -95,11 +95,12 @@ def settle_tags(
 def in_scheme(tags: list[list[str]], scheme: str) -> tuple[list[list[str]], Remarks]:
     """Tags of any scheme, converted to this one if some do not fit it."""
     found = detect_scheme(tags)
-    strays = [tag for tag in chain.from_iterable(tags) if scheme != "iobes" and scheme_of([tag]) == "iobes"]
+    counts = Counter(chain.from_iterable(tags))
+    strays = {tag: count for tag, count in counts.items() if scheme != "iobes" and scheme_of([tag]) == "iobes"}
     if found != scheme and count_illegal(tags, scheme):
         remarks = Remarks((f"tags converted from {found} to {scheme}",))
     elif strays:  # as labels, they would make iobes the scheme of the model
-        what = f"{plural(len(strays), 'tag')} of the scheme iobes, such as {strays[0]}, converted to {scheme}"
+        what = f"{plural(sum(strays.values()), 'tag')} of the scheme iobes, such as {min(strays)}, converted to {scheme}"
         remarks = Remarks(warnings=(what,))
     else:
         return tags, Remarks()
