@@ -65,7 +65,7 @@ def load_recipe(name: str) -> Recipe:
         return builtin
     if name.endswith(".py"):
         return _execute(Path(name))
-    known = {listed.name: listed.path for listed in list_recipes()}
+    known = [listed.name for listed in list_recipes()]
     if name not in known:
         path = Path(name)
         if path.name != name and not path.exists():
@@ -75,8 +75,7 @@ def load_recipe(name: str) -> Recipe:
             option = "--data" if path.is_dir() else "--train"
             hint = f"to train on your own data, name its task family: bertkit finetune text-classification {option} {name}"
         raise UsageError(f"no recipe {name!r}", hint=hint)
-    own = known[name]
-    return _execute(own) if own is not None else _load(next(point for point in _entry_points() if point.name == name))
+    return _load(next(point for point in _entry_points() if point.name == name))
 
 
 def load_builtin(name: str) -> Recipe | None:
