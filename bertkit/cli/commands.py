@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,8 +46,7 @@ class _Command(_Interruptible, LocalCommand):
         from bertkit.cli.options import without_negatives
 
         without_negatives(self.params)
-        paragraphs = (self.help or "").split("\n\n")
-        self.help = "\n\n".join(" ".join(lines.split("\n")) for lines in paragraphs)  # typer keeps the docstring's line breaks
+        self.help = re.sub(r"(?<!\n)\n(?!\n)", " ", self.help or "")  # typer keeps the docstring's line breaks
         super().format_help(ctx, formatter)
 
 
