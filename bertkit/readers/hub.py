@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -168,5 +168,7 @@ def _explain(error: Exception, path: str, name: str | None, split: str, offline:
     return DataError(f"cannot load the data set: {reason[:300]}", where=path)
 
 
-def _no_split(split: str, known: Iterable[str], where: str) -> DataError:
-    return DataError(f"no split {split!r}", where=where, hint=f"known: {', '.join(known)}")
+def _no_split(split: str, known: Collection[str], where: str) -> DataError:
+    held_out = split != "train" and "train" in known and Path(where).is_dir()
+    more = f"; --data {where} --validation 10% holds out training rows" if held_out else ""
+    return DataError(f"no split {split!r}", where=where, hint=f"known: {', '.join(known)}{more}")

@@ -76,7 +76,7 @@ def _fold(recipe: Recipe, number: int, count: int) -> Changes:
     fold = f"{number}/{count}"
     if recipe.names_files:
         return {"recipe": {"validation": fold}}
-    return {"recipe": {"held_out": fold, "eval_splits": ("validation",), "reference": {}}}
+    return {"recipe": {"validation": None, "held_out": fold, "eval_splits": ("validation",), "reference": {}}}
 
 
 SEEDS = Series("seed", lambda recipe, number, count: {"training": {"seed": number}}, own_rows=False)

@@ -155,8 +155,8 @@ class Recipe(ABC):
 
     @property
     def names_files(self) -> bool:
-        """Whether the splits are the user's files: --train, --validation, --test."""
-        return any(getattr(self, name) for name in SPLITS)
+        """Whether the splits are the user's files: --train, --validation, --test. Beside --data, --validation is a share."""
+        return self.data is None and any(getattr(self, name) for name in SPLITS)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Recipe(ABC):
     @property
     def held_out_share(self) -> float | Fold | None:
         """The share or fold of the training rows that is the validation split, if any."""
-        return parse_held_out((self.validation if self.names_files else self.held_out) or "")
+        return parse_held_out(self.validation or (None if self.names_files else self.held_out) or "")
 
     # --- resolving ---
 
@@ -187,11 +187,13 @@ class Recipe(ABC):
         if not recipe.names_files:
             if recipe.dataset is None and recipe.data is None:
                 raise UsageError("no data is given", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
+            if named := [split for split in SPLITS if (file := getattr(recipe, split)) and not parse_held_out(file)]:
+                raise UsageError(f"--data and --{named[0]} FILE exclude each other", hint="--train FILE --validation 10%")
             refuse_url(recipe.data)
             recipe = replace(recipe, data=_absolute(recipe.data))
+            if recipe.validation:
+                return replace(recipe, eval_splits=("validation",), reference={})
             return replace(recipe, eval_splits=recipe._splits_there())
-        if recipe.data is not None:
-            raise UsageError("--data and --train or --validation exclude each other", hint="--train FILE --validation 10%")
         if recipe.train == "-":
             what = "--train cannot be standard input (-): the training data is read more than once"
             raise UsageError(what, hint="save it to a file first")
@@ -199,12 +201,11 @@ class Recipe(ABC):
         if validation and re.fullmatch(r"[\d.]+", validation) and not Path(validation).exists():
             what = f"--validation is {validation}; expected a file, a share such as 10%, or a fold such as 1/5"
             raise UsageError(what, hint="write a share as a percentage, such as 10%" if recipe.train else None)
-        named = [split for split, file in (("validation", validation), ("test", recipe.test)) if file]
+        files = {"train": recipe.train, "validation": validation, "test": recipe.test}
+        named = [split for split in ("validation", "test") if files[split]]
         return replace(
             recipe,
-            train=_absolute(recipe.train),
-            validation=_absolute(validation),
-            test=_absolute(recipe.test),
+            **{split: _absolute(file) for split, file in files.items()},
             eval_splits=tuple(named[:1] if recipe.train else named),
             reference={},  # published scores hold for the recipe's own data only
         )
@@ -292,10 +293,7 @@ class Recipe(ABC):
 
     @abstractmethod
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
-        """The columns that a recipe with known columns reads. labelled: whether in training.
-
-        Raises DataError if one is missing.
-        """
+        """The columns that a recipe with known columns reads; labelled: in training. Raises DataError if one is missing."""
 
     @abstractmethod
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Hashable, ...]] | None]:

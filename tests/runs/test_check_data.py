@@ -117,6 +117,15 @@ def clean(tmp_path: Path) -> Path:
     return write(tmp_path / "clean.csv", rows)
 
 
+def test_a_folder_without_rows_to_evaluate_on(tmp_path: Path) -> None:
+    for split, count in (("train", 40), ("test", 20)):
+        write(tmp_path / f"{split}.csv", ab(count, split + " {0}"))
+    assert_found(check(tmp_path), ("warning", "no rows to evaluate on", [tmp_path.name]))
+    held_out = check(tmp_path, validation="25%")
+    assert_found(held_out)
+    assert counts_of(held_out)[0] == {"train": 30, "validation": 10, "test": 20}
+
+
 # --- what is found ---------------------------------------------------------------------------------------------------------
 
 FAULTS: list[Found] = [

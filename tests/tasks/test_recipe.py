@@ -583,10 +583,25 @@ def test_metrics_that_cannot_be_loaded_or_fail(run_bertkit, scripts: Path, tiny_
         ({"train": "a.csv"}, None),
         ({"train": "a.csv", "validation": "b.csv"}, None),
         ({"train": "a", "validation": "1/5"}, (1, 5)),
+        ({"data": "folder", "validation": "1/5"}, (1, 5)),
     ],
 )
 def test_the_recipes_own_share_is_not_held_out_of_files(options: dict[str, str], share: object) -> None:
     assert TextClassification(held_out="50%", **options).held_out_share == share
+
+
+def test_a_share_of_a_folders_training_rows_replaces_its_validation_file(tmp_path: Path) -> None:
+    for split, count in (("train", 40), ("validation", 5), ("test", 4)):
+        rows = "".join(f"{split} {row},{'xy'[row % 2]}\n" for row in range(count))
+        (tmp_path / f"{split}.csv").write_text("text,label\n" + rows, encoding="utf-8")
+    given = {"data": str(tmp_path), "validation": "25%"}
+    recipe = TextClassification(eval_splits=("validation_a", "validation_b")).overridden(given).resolved()
+    splits = read_splits(recipe, (*recipe.splits, "test")).rows
+    assert {split: len(rows) for split, rows in splits.items()} == {"train": 30, "validation": 10, "test": 4}
+    assert all(text.startswith("train ") for text in splits["validation"].columns["text"])
+    for split in ("validation", "test", "train"):
+        with pytest.raises(UsageError, match=f"--data and --{split} FILE exclude each other"):
+            dataclasses.replace(recipe, **{split: str(tmp_path / "test.csv")}).resolved()
 
 
 def test_a_split_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ def open_data(
 def _of_folder(recipe: Recipe, folder: Path) -> tuple[Recipe, tuple[str, ...]]:
     """The recipe with the splits that a data folder has. Raises DataError for none."""
     splits = [split for split in (*recipe.splits, "test") if recipe.folder.has(folder, split, recipe.file_endings)]
+    if recipe.train_split in splits and recipe.held_out_share is not None:
+        splits.insert(1, "validation")
     if not splits:
         what = "the folder is not a corpus or a run, and has no file named after a split"
         raise DataError(what, where=str(folder), hint=f"check one of its files; {nearest_files(folder / 'train')}")

@@ -84,6 +84,9 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     """Check the splits of a recipe; the first is for training. Without a model, tokens are not checked."""
     refuse_int8(recipe.training.precision, "training")
     rows, findings = _read(recipe, splits)
+    if recipe.data and splits[0] == "train" and not recipe.eval_splits:
+        what = "there are no rows to evaluate on, which finetune needs"
+        findings.append(Finding("warning", what, (recipe.data,), "add a validation file, or --validation 10%"))
     recipe, remarks = _settled(recipe, rows.get(splits[0]), pretrained)
     standardized = {split: _standardized(recipe, split, own) for split, own in rows.items()}
     examples_of = {split: each.examples for split, each in standardized.items() if each.examples is not None}
