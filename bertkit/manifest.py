@@ -147,7 +147,7 @@ def verify(folder: Path, wanted: Callable[[str], bool] = lambda name: True, owne
     """Compare the files of a folder that are `wanted` with its manifest, if it has one. Each file is read once per process.
 
     now: also large files; by default these are compared in the background. Raises the owner's error, at once or from
-    `raise_damage`.
+    `raise_if_damaged`.
     """
     manifest = Manifest.read(folder, owner)
     if manifest is None:
@@ -159,7 +159,7 @@ def verify(folder: Path, wanted: Callable[[str], bool] = lambda name: True, owne
     _reading.append(in_background(partial(manifest.compare, names, owner)))
 
 
-def raise_damage(*, wait: bool = True, timeout: float | None = None) -> None:
+def raise_if_damaged(*, wait: bool = True, timeout: float | None = None) -> None:
     """Raise the error of a comparison in the background that found damage.
 
     wait: for all of them to end, for each at most `timeout` seconds; otherwise only those that have ended count.
@@ -174,15 +174,15 @@ def raise_damage(*, wait: bool = True, timeout: float | None = None) -> None:
 
 
 @contextmanager
-def all_read_is_whole() -> Iterator[None]:
+def verified_reads() -> Iterator[None]:
     """For a whole command: it succeeds only after everything it read is compared; damage found explains other errors."""
     _reading.clear()
     try:
         yield
     except Exception as error:
-        raise_damage(timeout=PATIENCE if isinstance(error, UserError) else None)
+        raise_if_damaged(timeout=PATIENCE if isinstance(error, UserError) else None)
         raise
-    raise_damage()
+    raise_if_damaged()
 
 
 @cache

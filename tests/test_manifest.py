@@ -15,9 +15,9 @@ from bertkit.manifest import (
     MODEL,
     Manifest,
     Owner,
-    all_read_is_whole,
-    raise_damage,
+    raise_if_damaged,
     replace_files,
+    verified_reads,
     verify,
     write_folder,
 )
@@ -62,12 +62,12 @@ def test_a_damaged_file_is_named(large: bool, owner: Owner, folder: Path, monkey
     def compared() -> None:
         verify(folder, everything, owner)
         assert large, "small files are compared at once"
-        raise_damage()
+        raise_if_damaged()
 
     with pytest.raises(owner.error) as caught:
         compared()
     assert ("model.bin" in caught.value.what, caught.value.where, caught.value.hint) == (True, str(folder), owner.hint)
-    raise_damage()  # nothing is left
+    raise_if_damaged()  # nothing is left
     (folder / "model.bin").unlink()
     with pytest.raises(owner.error) as caught:
         compared()
@@ -77,7 +77,7 @@ def test_a_damaged_file_is_named(large: bool, owner: Owner, folder: Path, monkey
 def test_only_what_is_wanted_is_compared(folder: Path) -> None:
     flip(folder / "model.bin")
     verify(folder, "config.json".__eq__)
-    raise_damage()
+    raise_if_damaged()
     with pytest.raises(ModelError, match=r"model\.bin"):
         verify(folder, "model.bin".__eq__)
 
@@ -124,9 +124,9 @@ def test_large_files_are_read_beside_the_work_and_a_command_ends_after_them(fold
     monkeypatch.setattr(manifest, "sha256_of", lambda path: (going_on.wait(10), sha256_of(path))[1])
 
     def command(error: Exception | None) -> None:
-        with all_read_is_whole():
+        with verified_reads():
             verify(folder, everything)
-            raise_damage(wait=False)
+            raise_if_damaged(wait=False)
             going_on.set()
             if error is not None:
                 raise error

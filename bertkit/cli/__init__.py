@@ -40,7 +40,7 @@ def run() -> NoReturn:
         code = INTERRUPTED
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on, Ctrl-C ends the process silently
-    _close(sys.stdout)
+    _close_stdout()
     sys.exit(code)
 
 
@@ -81,9 +81,9 @@ def _end_at_once(unraisable: Any) -> None:
     os._exit(INTERRUPTED)
 
 
-def _close(stream: Any) -> None:
-    """Flush a stream; Python itself would print a traceback for a closed pipe or a full disk."""
+def _close_stdout() -> None:
+    """Flush the standard output; Python itself would print a traceback for a closed pipe or a full disk."""
     try:
-        stream.flush()
+        sys.stdout.flush()
     except (OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from bertkit.cli.failures import InterruptedCommand, speaking_for_all
+from bertkit.cli.failures import InterruptedCommand, printing_on_main_only
 from bertkit.cli.local import LocalCommand
 from bertkit.errors import UsageError
-from bertkit.manifest import all_read_is_whole
+from bertkit.manifest import verified_reads
 
 if TYPE_CHECKING:
     from bertkit.reproduce.runs import Main
@@ -149,7 +149,7 @@ def _chosen(args: Sequence[str], main: Main) -> Any:
     return partial(typer.main.get_command(application).main, args=[*args], prog_name="bertkit", obj=main)
 
 
-@speaking_for_all()
+@printing_on_main_only()
 def run(argv: Sequence[str] | None, main: Main) -> int:
     """Run the command in `argv`, by default this process's; returns its exit code. main: runs commands that it consists of.
 
@@ -162,7 +162,7 @@ def run(argv: Sequence[str] | None, main: Main) -> int:
             from bertkit.cli.example_scripts import translate
 
             args = translate(args)
-        with all_read_is_whole():
+        with verified_reads():
             return _chosen(args, main)(standalone_mode=False) or 0
     except typer.Abort as error:
         raise error.__cause__ or error from None

@@ -55,7 +55,7 @@ _BY_NUMBER = {
 
 
 @contextmanager
-def speaking_for_all() -> Iterator[None]:
+def printing_on_main_only() -> Iterator[None]:
     """Print in the main process only."""
     quiet_before = console.quiet
     if os.environ.get("RANK", "0") not in ("", "0"):
@@ -66,7 +66,7 @@ def speaking_for_all() -> Iterator[None]:
         console.quiet = quiet_before
 
 
-@speaking_for_all()
+@printing_on_main_only()
 def end(error: BaseException) -> int:
     """Tell the user why a command ends, in one line and a hint; returns the exit code. Re-raises SystemExit and the like."""
     if isinstance(error, InterruptedCommand) and error.__cause__ is not None:

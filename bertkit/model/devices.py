@@ -146,12 +146,12 @@ def refuse_differences(own: Mapping[str, object], processes: Processes, *, hint:
             raise UsageError(f"process {number} of {processes.num_processes}: {listed([*told], 4, '; ')}", hint=hint)
 
 
-def of_all_processes(values: torch.Tensor, accelerator: Accelerator) -> torch.Tensor:
+def sum_over_processes(values: torch.Tensor, accelerator: Accelerator) -> torch.Tensor:
     """The sum of each value over all processes."""
     return accelerator.reduce(values.to(accelerator.device), "sum") if accelerator.num_processes > 1 else values
 
 
-def of_main_process(value: float, accelerator: Accelerator) -> float:
+def value_of_main_process(value: float, accelerator: Accelerator) -> float:
     """The main process's value. With their own clocks, for example, processes would plan different numbers of steps."""
     from accelerate.utils import broadcast
 

@@ -105,7 +105,7 @@ class Examples:
                 raise DataError(f"the text in column {column!r} is empty", where=self.where(row), hint=FIX_ROW)
         return [numbers.get(row, value) for row, value in enumerate(values)] if numbers else values
 
-    def joined(self, name: str, parts: Sequence[str]) -> Examples:
+    def with_joined_texts(self, name: str, parts: Sequence[str]) -> Examples:
         """The rows with a column of this name, added if missing: the texts of other columns, joined by spaces.
 
         Raises DataError with the row for a value that is not text.

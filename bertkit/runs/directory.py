@@ -16,7 +16,7 @@ from bertkit.corpus.directory import CORPUS
 from bertkit.errors import UsageError, plural
 from bertkit.files import json_text, sweep, write_files
 from bertkit.files.output_folder import Kind, OutputFolder
-from bertkit.manifest import MANIFEST, Manifest, raise_damage, replace_files
+from bertkit.manifest import MANIFEST, Manifest, raise_if_damaged, replace_files
 from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, refuse_differences
 from bertkit.model.directory import CONFIG_FILES, WEIGHT_FILES
@@ -158,7 +158,7 @@ class RunFolder:
 
         card: completes `values`, the content of run.json, after training, and returns the model card.
         """
-        raise_damage()  # a run on damaged data is never finished
+        raise_if_damaged()  # a run on damaged data is never finished
         values |= {
             "status": "finished",
             "seconds": round(state.seconds, 1),

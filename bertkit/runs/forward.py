@@ -70,7 +70,7 @@ def outputs_of(
         bar.advance(num_seen * processes.num_processes)
     if was_training:
         model.train()
-    manifest.raise_damage()
+    manifest.raise_if_damaged()
     return _gathered(outputs, sums, processes, len(features))
 
 

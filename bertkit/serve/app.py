@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from bertkit import __version__, progress
 from bertkit.errors import UserError
-from bertkit.readers.json_text import refuse_half_characters
+from bertkit.readers.json_loading import refuse_half_characters
 from bertkit.runs.encoded import Split
 from bertkit.runs.inference.predictor import Row
 from bertkit.serve.batcher import Batcher, Job, Refusal, form_of

@@ -95,7 +95,7 @@ def _open_models(named: Mapping[str, str], options: Mapping[str, Any]) -> dict[s
     models = {name: Served(name, open_model(run, options)) for name, run in named.items()}
     for served in models.values():
         _warm_up(served.predictor.model, served.predictor.processes.device, options["micro_batch_tokens"])  # reads it
-    manifest.raise_damage()
+    manifest.raise_if_damaged()
     return models
 
 

@@ -102,7 +102,7 @@ def confusion(count: int, predicted: NDArray[np.int64], references: NDArray[np.i
     return np.bincount(references * count + predicted, minlength=count * count).reshape(count, count)
 
 
-def warn_of_label_order(
+def label_order_warning(
     names: Sequence[str], predicted: ArrayLike, references: ArrayLike, outputs: Sequence[str]
 ) -> str | None:
     """A warning if another order of the labels would score far better, as for a model that numbers them differently.

@@ -144,7 +144,7 @@ def refuse_repeated(labels: Sequence[str]) -> None:
         raise UsageError(f"--labels names a label twice: {', '.join(labels)}")
 
 
-def warn_of_spellings(names: Iterable[str]) -> tuple[str, ...]:
+def spelling_warnings(names: Iterable[str]) -> tuple[str, ...]:
     """Warnings about names that differ only in case or white space, or are only white space."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bertkit import progress
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import ModelError, Stopped, UsageError
-from bertkit.manifest import MANIFEST, raise_damage
+from bertkit.manifest import MANIFEST, raise_if_damaged
 from bertkit.model import peers
 from bertkit.model.batch import Batch
 from bertkit.model.bert import compile_layers, refuse_without_compiler, set_activation_checkpointing
@@ -117,7 +117,7 @@ def train(
         now = time.perf_counter()
         state.seconds, clock = state.seconds + now - clock, now
         state.position = None if position is None else position(state.step)
-        raise_damage(wait=False)  # so that nothing learned from damaged data is saved
+        raise_if_damaged(wait=False)  # so that nothing learned from damaged data is saved
         if writer is not None and state.step != saved_step:  # rewriting a checkpoint would leave none for a moment
             writer.save(dataclasses.asdict(state), best=best)
         saved_step = state.step

@@ -94,7 +94,7 @@ def _beside_the_probe(folder: Path) -> dict[str, Any]:
     from bertkit.model.devices import start_accelerator
     from bertkit.model.pretrained import open_pretrained
     from bertkit.runs.finetuning.baselines import fit_baselines
-    from bertkit.runs.inference.task_predictor import predict_and_tell
+    from bertkit.runs.inference.task_predictor import predict_with_progress
     from bertkit.runs.target import open_target
     from bertkit.tasks.baselines import LINEAR_PROBE
     from bertkit.tasks.splits import read_splits
@@ -107,7 +107,7 @@ def _beside_the_probe(folder: Path) -> dict[str, Any]:
     assert found is not None
     truth = task.truth(found.examples)
     probe = task.scorer(found.predictions[LINEAR_PROBE], truth)
-    models = [task.scorer(predict_and_tell(each, found.examples), truth) for each in opened]
+    models = [task.scorer(predict_with_progress(each, found.examples), truth) for each in opened]
     rng = np.random.default_rng(0)
     drawn = []
     for rows in resampled(len(truth), RESAMPLES, rng):

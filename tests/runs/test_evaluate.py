@@ -19,7 +19,7 @@ from bertkit.runs.evaluation.evaluate import Evaluated, evaluate_target, report_
 from bertkit.runs.scoring import Scored
 from bertkit.runs.target import open_target
 from bertkit.tasks import Prediction, TokenClassification, TokenClassificationTask
-from bertkit.tasks.class_report import calibration_error, describe_classes, describe_confusions, warn_of_label_order
+from bertkit.tasks.class_report import calibration_error, describe_classes, describe_confusions, label_order_warning
 from bertkit.tasks.token_classification.task import Tagged
 
 LABELS = ("a", "b", "c")
@@ -103,13 +103,13 @@ def test_calibration_by_hand() -> None:
 
 def test_another_order_of_labels_is_found_and_chance_is_not() -> None:
     moved, names = (TAKEN + 1) % 3, ("a", "b", "c")
-    said = warn_of_label_order(names, moved, GOLD, ("c", "a", "b"))
+    said = label_order_warning(names, moved, GOLD, ("c", "a", "b"))
     # What is called a should be called c, b a, and c b; the model's outputs are c, a and b.
     assert 'with "id2label": {"0": "b", "1": "c", "2": "a"} in its config.json' in said
     assert f"accuracy {(moved == GOLD).mean():.3f} as they are named, {(TAKEN == GOLD).mean():.3f} with" in said
-    assert warn_of_label_order(names, TAKEN, GOLD, names) is None
-    assert warn_of_label_order(names, RNG.integers(0, 3, 200), GOLD, names) is None
-    assert warn_of_label_order(("a", "b"), [1, 0, 1], [0, 1, 0], ("a", "b")) is None, "three rows prove nothing"
+    assert label_order_warning(names, TAKEN, GOLD, names) is None
+    assert label_order_warning(names, RNG.integers(0, 3, 200), GOLD, names) is None
+    assert label_order_warning(("a", "b"), [1, 0, 1], [0, 1, 0], ("a", "b")) is None, "three rows prove nothing"
 
 
 def test_tags_of_a_model_without_names_are_told() -> None:
@@ -214,4 +214,4 @@ def test_a_hundred_thousand_labels_need_no_matrix() -> None:
     shown = describe_confusions(names, np.concatenate([numbers + 1, [7, 7]]), np.concatenate([numbers, [3, 3]]))
     assert shown.rows[0] == ["label 3", "label 7", 2]
     assert len(shown.rows) == 10
-    assert warn_of_label_order(names, numbers + 1, numbers, names) is None
+    assert label_order_warning(names, numbers + 1, numbers, names) is None

@@ -371,7 +371,7 @@ def test_rows_are_counted_before_anything_is_predicted(
     trained, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, right: str, wrong: str
 ) -> None:
     expect_rows(monkeypatch, {file: count for file, count in TEST_ROWS.items() if file != wrong})
-    monkeypatch.setattr("bertkit.runs.glue.submission.predict_and_tell", lambda *_: pytest.fail("predicted"))
+    monkeypatch.setattr("bertkit.runs.glue.submission.predict_with_progress", lambda *_: pytest.fail("predicted"))
     with pytest.raises(DataError) as error:
         write_submission([str(trained[0] / right)], tmp_path / "out")
     file = {"AX": "diagnostic/diagnostic.tsv"}.get(wrong, f"{wrong}/test.tsv")

@@ -10,7 +10,7 @@ from typing import Any
 from bertkit.errors import DataError, excerpt
 from bertkit.readers import Examples
 from bertkit.readers.content import Content
-from bertkit.readers.json_text import load_json, refuse_half_characters
+from bertkit.readers.json_loading import load_json, refuse_half_characters
 
 _HINT = "expected a list of [document lines, [{question, choice, answer}, ...], id]"
 

@@ -18,7 +18,7 @@ from bertkit.readers import Examples
 from bertkit.readers.columns import columns_option, is_usual_name
 from bertkit.readers.content import Content
 from bertkit.readers.faults import Faults
-from bertkit.readers.json_text import broken_json, kind_of, load_json, refuse_half_characters
+from bertkit.readers.json_loading import broken_json, kind_of, load_json, refuse_half_characters
 
 Block = tuple[Sequence[int | str], list[dict[str, Any]], str]  # the place of each object; the objects; their escaped text
 AsRow = Callable[[Any, str], dict[str, Any]]  # from a value and its place

@@ -9,7 +9,7 @@ from typing import Any
 from bertkit.errors import DataError, listed, plural
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import Content
-from bertkit.readers.json_text import kind_of, load_json, refuse_half_characters
+from bertkit.readers.json_loading import kind_of, load_json, refuse_half_characters
 
 _HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each with id, question and answers[]"
 

@@ -80,7 +80,7 @@ class HeldOut(NamedTuple):
     def scores(self) -> dict[str, float]:
         """Loss, perplexity and accuracies over all processes, on all sequences and on those of each corpus and source."""
         scores = score_language_model(self.model.model, self.sequences, self.config.micro_batch_tokens, self.accelerator)
-        manifest.raise_damage()
+        manifest.raise_if_damaged()
         self.accelerator.wait_for_everyone()
         return scores
 

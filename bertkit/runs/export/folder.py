@@ -93,7 +93,7 @@ def export(
             _judge(verdict, force)
         for file, text in _texts(predictor, name, difference, verdict).items():
             (place / file).write_text(text, encoding="utf-8", newline="\n")
-        manifest.raise_damage()
+        manifest.raise_if_damaged()
         for path in sorted(place.iterdir(), key=lambda path: (path.name == _CARD, path.name != "onnx")):
             # first the graph, which marks the folder as an export, and last the card, which marks it as complete
             shutil.move(path, output_dir / path.name)

@@ -20,7 +20,7 @@ from bertkit.readers.splitting import why_another_share
 from bertkit.report import Report, show
 from bertkit.runs.directory import SAME, RunFolder
 from bertkit.runs.encoded import Split, encode_split
-from bertkit.runs.finetuning.training import baselines_of, prepare_training, train_into, try_out
+from bertkit.runs.finetuning.training import baselines_of, prepare_training, time_first_steps, train_into
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.request import Request
 from bertkit.runs.run_file import describe_run
@@ -131,9 +131,9 @@ def try_finetuning(
     examples = fitted.examples() if baselines else {}
     fitted.splits.clear()  # as in a run, whose memory is measured here
     if (to_beat := baselines_of(training, examples)) is None:
-        return try_out(training)
+        return time_first_steps(training)
     show(to_beat.report())
-    return try_out(training) | {"baselines": to_beat.first_scores()}
+    return time_first_steps(training) | {"baselines": to_beat.first_scores()}
 
 
 def _show_examples(fitted: _Fitted, count: int) -> None:

@@ -29,7 +29,7 @@ from bertkit.runs.dry_run import measure
 from bertkit.runs.encoded import Split
 from bertkit.runs.evaluation.evaluate import score_intervals
 from bertkit.runs.finetuning.baselines import Baselines, fit_baselines
-from bertkit.runs.inference.task_predictor import predict_and_tell
+from bertkit.runs.inference.task_predictor import predict_with_progress
 from bertkit.runs.publishing.card import model_card
 from bertkit.runs.scoring import CONSTANT, Scored, score_splits, scores_table
 from bertkit.runs.target import open_target
@@ -128,7 +128,7 @@ def prepare_training(
     )
 
 
-def try_out(training: PreparedFinetuning) -> dict[str, Any]:
+def time_first_steps(training: PreparedFinetuning) -> dict[str, Any]:
     """Time the first steps, and show how long the whole run would take."""
     steps = training.steps
     sampled = [sum(len(batch.input_ids) for batch in training.batches(step)) for step in range(min(steps, 50))]
@@ -205,7 +205,7 @@ def train_into(
         show(Report([scores_table(state, str(folder), published_scores(recipe, training.pretrained.name))]))
     if to_beat is not None:
         best = open_target(str(folder), None, {}, to_predict=True)
-        show(to_beat.compare(predict_and_tell(best, replace(to_beat.examples, remarks=Remarks()))))
+        show(to_beat.compare(predict_with_progress(best, replace(to_beat.examples, remarks=Remarks()))))
     _warn_of_training(state, MetricsLog(folder).read(), recipe, training.config)
     if architecture == "BertModel":
         progress.note("transformers does not know this head: it opens the folder only as an encoder")

@@ -18,7 +18,7 @@ from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.readers import Examples
 from bertkit.report import Report, Table, show
 from bertkit.runs.glue.benchmark import AX, DIAGNOSTIC, TASKS, GlueTask
-from bertkit.runs.inference.task_predictor import predict_and_tell
+from bertkit.runs.inference.task_predictor import predict_with_progress
 from bertkit.runs.run_file import read_recipe, read_run_file, require_run
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened, open_target
@@ -54,7 +54,7 @@ def write_submission(
             inputs[file], sources[file] = _open(run, name, task, *task.files[file], data), str(run)
     for file, (name, task) in files.items():
         if file in inputs:
-            columns[file] = _format_predictions(name, task, predict_and_tell(*inputs[file]))
+            columns[file] = _format_predictions(name, task, predict_with_progress(*inputs[file]))
         else:
             (constant,) = _format_predictions(name, task, [None])
             columns[file], sources[file] = [constant] * task.files[file][1], f"no run: the constant {constant}"

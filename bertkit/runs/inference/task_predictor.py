@@ -136,7 +136,7 @@ class TaskPredictor(Predictor):
         return found
 
 
-def predict_and_tell(target: Opened, examples: Examples) -> list[Prediction]:
+def predict_with_progress(target: Opened, examples: Examples) -> list[Prediction]:
     """One prediction per example, in Accelerate's processes; prints remarks, counts and a progress bar."""
     accelerator = start_accelerator(target.task.recipe.training.device)
     report_remarks(examples.remarks)

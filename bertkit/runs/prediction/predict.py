@@ -156,7 +156,7 @@ class _Command:
     def run(self, state: OutputState) -> None:
         everyone = self.predictor.processes
         is_main = everyone.is_main_process
-        with self.to.replaced() if self.overwrite and is_main else nullcontext(), self.saying_how_to_go_on():
+        with self.to.replaced() if self.overwrite and is_main else nullcontext(), self.explaining_resume():
             if is_main:
                 self.to.refuse_other_content(state)
             everyone.wait_for_everyone()
@@ -167,7 +167,7 @@ class _Command:
             everyone.wait_for_everyone()
 
     @contextmanager
-    def saying_how_to_go_on(self) -> Iterator[None]:
+    def explaining_resume(self) -> Iterator[None]:
         """On Ctrl-C, say that the output so far is kept."""
         try:
             yield
@@ -240,7 +240,7 @@ class _Command:
                 told = zip(new[:2], seen[:2], strict=True)
                 report_remarks(Remarks(*(tuple(each for each in lines if each not in before) for lines, before in told)))
                 seen += new._replace(left_out=())
-                manifest.raise_damage()
+                manifest.raise_if_damaged()
                 output.faults.add(new.left_out)
                 if chooser is not None:
                     chooser.add(window)

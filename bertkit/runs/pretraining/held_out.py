@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bertkit.corpus.shard import Shard
-from bertkit.model.devices import of_all_processes
+from bertkit.model.devices import sum_over_processes
 from bertkit.runs.pretraining.sequences import HeldOutSequences
 from bertkit.training.batching import evaluation_batches
 
@@ -29,7 +29,7 @@ def unigram_loss(shards: Iterable[Shard], vocab_size: int, targets: NDArray[np.i
     for shard in shards:
         counts += np.bincount(shard.input_ids, minlength=vocab_size)
     losses = -np.log(counts / counts.sum())[targets]
-    total, number = of_all_processes(torch.tensor([losses.sum(), losses.size], dtype=torch.float64), accelerator).tolist()
+    total, number = sum_over_processes(torch.tensor([losses.sum(), losses.size], dtype=torch.float64), accelerator).tolist()
     return total / number
 
 
@@ -62,7 +62,7 @@ def score_language_model(
                 sums[:, number] += of_part[:, owners] @ np.column_stack([values, np.ones(len(owners))])
     module.train(was_training)
     scores: dict[str, float] = {}
-    totals = of_all_processes(torch.from_numpy(sums), accelerator).tolist()
+    totals = sum_over_processes(torch.from_numpy(sums), accelerator).tolist()
     for before, total in zip(("", *(f"{name}/" for name in held_out.parts)), totals, strict=True):
         for term, (loss, correct, targets) in zip(terms, total, strict=True):
             if not targets:  # a source of nothing but special tokens

@@ -35,7 +35,7 @@ from bertkit.runs.pretraining.gpus import Gpus
 from bertkit.runs.pretraining.held_out import unigram_loss
 from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequences, micro_batches, mix_of
 from bertkit.runs.pretraining.steps import mean_batch_size, steps_of_epochs, steps_of_hours
-from bertkit.runs.pretraining.training import PreparedPretraining, train_into, try_out
+from bertkit.runs.pretraining.training import PreparedPretraining, time_first_steps, train_into
 from bertkit.runs.pretraining.weights import build_model
 from bertkit.runs.run_file import describe_run, flat
 from bertkit.text.tokenizer import Tokenizer
@@ -138,7 +138,7 @@ def pretrain(
         f"{plural(accelerator.num_processes, 'process', 'processes')} on {accelerator.device.type}, {precision.recorded}"
     )
     if run is None:
-        return try_out(training, whole)
+        return time_first_steps(training, whole)
     return train_into(run, training, _describe(training, config, earlier, started_from, data, set_by or {}))
 
 

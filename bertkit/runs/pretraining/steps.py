@@ -22,7 +22,7 @@ from bertkit.corpus.mixing import Mix
 from bertkit.corpus.sampling import COUNTED, WINDOW
 from bertkit.errors import UsageError
 from bertkit.model.batch import Batch
-from bertkit.model.devices import of_all_processes, of_main_process
+from bertkit.model.devices import sum_over_processes, value_of_main_process
 from bertkit.runs.pretraining.course import EVALUATIONS
 from bertkit.runs.pretraining.sequences import HeldOutSequences
 from bertkit.training.loop import train
@@ -65,9 +65,9 @@ def steps_of_hours(
         return rehearse(module, lambda step: batches_of(mix, mix.numbers_at(step)), config, accelerator)
 
     seconds = [seconds_a_step(mix) for mix in mixes]
-    left = of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
+    left = value_of_main_process(start + 3600 * config.hours - time.perf_counter(), accelerator)
     own = 0 if validation is None else len(validation.features)
-    held_out = int(of_all_processes(torch.tensor(own, dtype=torch.float64), accelerator))
+    held_out = int(sum_over_processes(torch.tensor(own, dtype=torch.float64), accelerator))
     return steps_in(config, left, seconds, held_out)
 
 
@@ -87,7 +87,7 @@ def rehearse(
         with TemporaryDirectory() as folder:
             run = partial(train, total_steps=steps, run_dir=Path(folder), evaluate=ended, eval_every=1)
             run(copy.deepcopy(module), batches, config, accelerator)
-        return of_main_process(np.diff(ends).mean(), accelerator)
+        return value_of_main_process(np.diff(ends).mean(), accelerator)
 
     seconds = seconds_per_step(5)
     affordable = int(REHEARSAL * 3600 * config.hours / seconds)

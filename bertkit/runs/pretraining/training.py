@@ -81,7 +81,7 @@ class PreparedPretraining:
         save_model(folder, state_dict=state_dict, config=self.model_config, tokenizer=self.tokenizer, architecture=architecture)
 
 
-def try_out(training: PreparedPretraining, whole: Sequence[float]) -> dict[str, Any]:
+def time_first_steps(training: PreparedPretraining, whole: Sequence[float]) -> dict[str, Any]:
     """Time the first steps, and show how long the whole run would take. whole: steps per phase, if all batches were full."""
     mixes = zip(whole, training.mixes, strict=True)
     tokens = sum(steps * float(mix.lengths(mix.numbers_at(0)).sum()) for steps, mix in mixes)

@@ -12,7 +12,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.errors import MachineError, UsageError
 from bertkit.files import json_text
-from bertkit.manifest import MANIFEST, Manifest, raise_damage, verify
+from bertkit.manifest import MANIFEST, Manifest, raise_if_damaged, verify
 from bertkit.model.directory import CONFIG_FILES, weight_files
 from bertkit.readers.remote import file_name, is_url
 from bertkit.report import Report, Table, show
@@ -56,7 +56,7 @@ def push(folder: Path, repo: str, *, public: bool, message: str | None, dry_run:
         raise UsageError("the hub needs a token with write access", hint="log in: hf auth login; or set HF_TOKEN")
     operations: list[Any] = [CommitOperationAdd(name, file) for name, file in files.items()]
     api = HfApi()
-    raise_damage()
+    raise_if_damaged()
     try:
         made = api.create_repo(repo, private=not public, exist_ok=True)
         there = api.model_info(made.repo_id)
@@ -77,7 +77,7 @@ def files_to_push(folder: Path, repo: str) -> dict[str, Path | bytes]:
     """The files of a finished run by name: the best model, its tokenizer, its card, run.json and a manifest.
 
     run.json has names in place of paths, the card the repository's name in place of the folder's. Raises UsageError for a
-    folder that is not a finished run, ModelError for damaged files (for large ones, `manifest.raise_damage` does).
+    folder that is not a finished run, ModelError for damaged files (for large ones, `manifest.raise_if_damaged` does).
     """
     refuse_folder_of_runs(folder)
     run = require_run(folder)

@@ -84,7 +84,7 @@ class MultipleChoice(PoolingRecipe):
         number of the right choice.
         """
         named = self._columns(rows, labelled=labelled)
-        rows = rows.joined(named["text"], columns_named(named["text"], rows.columns))
+        rows = rows.with_joined_texts(named["text"], columns_named(named["text"], rows.columns))
         columns: dict[str, Sequence[Any]] = {}
         for role in INPUTS:
             if (name := named[role]) is not None:

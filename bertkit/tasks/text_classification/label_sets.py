@@ -21,7 +21,7 @@ def find_separator(examples: Examples, column: str) -> str | None:
     return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
 
 
-def kept_separators(examples: Examples, column: str, separator: str) -> tuple[str, ...]:
+def separator_warnings(examples: Examples, column: str, separator: str) -> tuple[str, ...]:
     """A warning if some cells have another of SEPARATORS, which stays in the names of labels."""
     cells = [value for value in examples.columns[column] if isinstance(value, str) and _as_list(value) is None]
     others = [mark for mark in SEPARATORS if mark != separator and any(mark in cell for cell in cells)]

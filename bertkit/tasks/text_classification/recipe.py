@@ -38,7 +38,7 @@ from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.labels import class_name, is_missing, label_name, number_of, refuse_nested_labels, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns, guessed
-from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, kept_separators, marked_sets, split_sets
+from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, marked_sets, separator_warnings, split_sets
 from bertkit.text.truncation import TRUNCATIONS
 
 INPUTS = ("text", "text_pair")  # roles of columns
@@ -126,7 +126,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             separator = find_separator(rows, roles["label"])
             if separator is not None:
                 notes += (f"labels in a cell are separated by {separator!r} (change it with --label-separator)",)
-                warnings = kept_separators(rows, roles["label"], separator)
+                warnings = separator_warnings(rows, roles["label"], separator)
         return Columns({**named, "label_separator": separator}, Remarks(notes, warnings))
 
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
@@ -168,7 +168,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         rows = self._unlisted(rows, columns)
         parts, as_read = _parts(rows, columns), rows
         for role, of_text in parts.items():
-            rows = rows.joined(columns[role], of_text)
+            rows = rows.with_joined_texts(columns[role], of_text)
         empty = not labelled or self.is_prepared
         standard: dict[str, Sequence[Any]] = {
             role: rows.texts(columns[role], may_be_empty=empty, may_be_number=True) for role in parts

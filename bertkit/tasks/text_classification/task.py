@@ -22,7 +22,7 @@ from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, MEAN, Frozen, bag_of_words, most_frequent, probe
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
-from bertkit.tasks.class_report import warn_of_label_order
+from bertkit.tasks.class_report import label_order_warning
 from bertkit.tasks.counts import Count
 from bertkit.tasks.labels import (
     FRESH_HEAD,
@@ -31,7 +31,7 @@ from bertkit.tasks.labels import (
     labels_of_model,
     refuse_repeated,
     renamed,
-    warn_of_spellings,
+    spelling_warnings,
 )
 from bertkit.tasks.output import OutputColumns, OutputLayout
 from bertkit.tasks.pooling import PoolingTask
@@ -92,7 +92,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
             labels=labels,
             numbers=recipe.labels,
             positive=data_labels[1] if len(data_labels) == len(labels) == 2 else None,
-            remarks=Remarks(warnings=(*warn_of_spellings(data_labels), *([warning] if warning else []))),
+            remarks=Remarks(warnings=(*spelling_warnings(data_labels), *([warning] if warning else []))),
         )
         if recipe.class_weights is None:
             return task
@@ -305,7 +305,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
         if not isinstance(self._target, OneOf):
             return None
-        return warn_of_label_order(self._target.order, *self._target.arrays(predictions, truth), self.labels)
+        return label_order_warning(self._target.order, *self._target.arrays(predictions, truth), self.labels)
 
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
         texts = {name: values[row] for name, values in examples.given(INPUTS).items()}

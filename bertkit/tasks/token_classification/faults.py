@@ -43,7 +43,7 @@ def illegal_rows(tags: Sequence[Sequence[str]], scheme: str) -> list[int]:
     return [row for row, sentence in enumerate(tags) if count_illegal([sentence], scheme)]
 
 
-def warn_of_strays(examples: Examples) -> str | None:
+def stray_tags_warning(examples: Examples) -> str | None:
     """A warning if only some tags are chunk tags, so that words are scored instead of chunks."""
     counts = Counter(tag for tags in examples.columns["tags"] for tag in tags)
     strays = [tag for tag in counts if detect_scheme([[tag]]) is None]

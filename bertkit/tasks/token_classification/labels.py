@@ -15,7 +15,7 @@ from bertkit.features import IGNORED
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples, Remarks
 from bertkit.tasks.labels import labels_of_model, refuse_other_spellings, refuse_repeated
-from bertkit.tasks.token_classification.faults import warn_of_strays
+from bertkit.tasks.token_classification.faults import stray_tags_warning
 from bertkit.tasks.token_classification.recipe import TokenClassification
 from bertkit.tasks.token_classification.sentences import with_tags
 from bertkit.tasks.token_classification.tags import (
@@ -63,7 +63,7 @@ def _find_scheme(recipe: TokenClassification, examples: Examples) -> tuple[str |
         asked = f"--scheme {recipe.scheme}" if recipe.scheme else "--constrained"
         tag = next(tag for tags in examples.columns["tags"] for tag in tags if detect_scheme([[tag]]) is None)
         raise UsageError(f"{asked} is for chunk tags such as B-PER; the data has {tag!r}")
-    warning = warn_of_strays(examples)
+    warning = stray_tags_warning(examples)
     return None, Remarks(warnings=(warning,) if warning else ())
 
 

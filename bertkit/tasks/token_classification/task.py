@@ -24,9 +24,9 @@ from bertkit.readers.parsers.conll import COLUMNS
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen, most_frequent
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
-from bertkit.tasks.class_report import describe_classes, describe_confusions, never_predicted, warn_of_label_order
+from bertkit.tasks.class_report import describe_classes, describe_confusions, label_order_warning, never_predicted
 from bertkit.tasks.counts import Count
-from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, renamed, warn_of_spellings
+from bertkit.tasks.labels import FRESH_HEAD, in_model_order, labels_of_model, renamed, spelling_warnings
 from bertkit.tasks.output import OutputColumns, OutputLayout
 from bertkit.tasks.pooling import LayersTask
 from bertkit.tasks.presentation import Prediction
@@ -111,7 +111,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
                 what = f"the model's intents are {listed(block['intents'], 12)}; the data's are {listed(intents, 12)}"
                 raise ModelError(what, hint=FRESH_HEAD)
             intents = tuple(block["intents"])
-        remarks += Remarks(warnings=(*warn_of_spellings(labels), *([warning] if warning else [])))
+        remarks += Remarks(warnings=(*spelling_warnings(labels), *([warning] if warning else [])))
         column = examples.own_name("tags")
         return cls(
             recipe=replace(recipe, words=recipe.words or usual_cut(examples)),
@@ -359,7 +359,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return [{kind for _, _, kind in spans_of(tags)} for tags in examples.columns["tags"]]
 
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
-        return warn_of_label_order(*number_all(self.labels, *self._tags(predictions, truth)), self.labels)
+        return label_order_warning(*number_all(self.labels, *self._tags(predictions, truth)), self.labels)
 
     def report(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
         """Scores of each type of chunk; without a scheme, of each tag, and confusions."""
