@@ -197,7 +197,7 @@ class TrainConfig:
     )
     max_length: int = option(
         128,
-        "longest sequence; longer texts are truncated and counted, or read in windows for tags and answers",
+        "maximum sequence length; longer texts are truncated and counted, or split into windows for tags and answers",
         unit="tokens",
         minimum=3,
         commands=USE,
@@ -222,7 +222,7 @@ class TrainConfig:
     adam_bias_correction: bool = option(True, "correct the moments' bias towards 0 in early steps; BERT's own code did not")
     layerwise_lr_decay: float = option(
         1.0,
-        "factor from the learning rate of each layer to that of the layer below; the head uses learning_rate",
+        "multiply the learning rate by this factor from each layer to the one below it; the head uses --learning-rate",
         minimum=0,
         maximum=1,
     )
@@ -240,13 +240,13 @@ class TrainConfig:
         None, "dropout of attention probabilities only; default: the same as --dropout", minimum=0, maximum=0.99
     )
     seed: int = option(
-        42, "seed of fresh weights, order and dropout", minimum=0, maximum=2**32 - 1, commands=(*MEASURE, "corpus")
+        42, "random seed for new weights, data order and dropout", minimum=0, maximum=2**32 - 1, commands=(*MEASURE, "corpus")
     )
     precision: str = option(
         "auto",
-        "fp32; bf16, with fp32 master weights; fp16, on a GPU, with a scaled loss; tf32, on a GPU: fp32 weights, products "
-        "in TF32; int8, on a CPU, for prediction: 8-bit weights and activations, if faster; auto: on a GPU bf16 (fp16 or "
-        "fp32 on older ones, fp32 on Apple's); on a CPU bf16 if measured to be 1.2 times as fast as fp32",
+        "fp32; bf16, with fp32 master weights; fp16, on a GPU, with loss scaling; tf32, on a GPU: fp32 weights, matrix "
+        "products in TF32; int8, on a CPU, for prediction: 8-bit weights and activations, if faster; auto: on a GPU bf16 "
+        "(fp16 or fp32 on older ones, fp32 on Apple's); on a CPU bf16 if measured to be 1.2 times as fast as fp32",
         choices=("auto", "fp32", "tf32", "bf16", "fp16", "int8"),
         commands=USE,
     )
@@ -259,7 +259,7 @@ class TrainConfig:
         commands=USE,
     )
     activation_checkpointing: bool = option(
-        False, "keep only the input of each layer and recompute the rest in the backward pass: less memory, the same result"
+        False, "keep only the input of each layer and recompute the rest in the backward pass: less memory, but slower"
     )
     compile: bool = option(
         False,
@@ -322,7 +322,7 @@ class PretrainConfig(TrainConfig):
     batch_size: int = option(
         256, "sequences in one optimizer step, over all processes", unit="sequences", minimum=1, commands=SEQUENCES
     )
-    max_length: int = option(128, "longest sequence, with special tokens", unit="tokens", minimum=8, commands=SEQUENCES)
+    max_length: int = option(128, "maximum length, with special tokens", unit="tokens", minimum=8, commands=SEQUENCES)
     warmup_ratio: float = option(
         0.01, "share of the steps in which the learning rate rises from 0 to its peak", minimum=0, maximum=1
     )

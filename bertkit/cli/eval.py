@@ -28,7 +28,7 @@ def evaluate(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", hidden=True)] = None,  # as for predict
     ensemble: Ensemble = False,
-    intervals: Annotated[bool, typer.Option("--intervals", help="Show 95% bootstrap intervals of the scores.")] = False,
+    intervals: Annotated[bool, typer.Option("--intervals", help="Show 95% bootstrap confidence intervals.")] = False,
     errors: Annotated[int, typer.Option(help="Number of worst errors to show per split.", min=0)] = 0,
     as_json: AsJson = False,
     corpus: Annotated[

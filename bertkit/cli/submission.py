@@ -22,8 +22,8 @@ def submission(
     """Predict GLUE's test sets, and write the leaderboard's files and submission.zip.
 
     The test sets are found beside each run's own data, or in the GLUE download given by --data. An mnli run also predicts the
-    diagnostic set (AX). With several seeds, the best on the dev set is used. A task without a run gets a constant prediction
-    and a warning.
+    diagnostic set (AX). With several seeds, the one with the best validation score is used. A task without a run gets a
+    constant prediction and a warning.
 
     [bold]bertkit submission runs/glue --output-dir submission[/]
 

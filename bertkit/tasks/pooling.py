@@ -21,7 +21,7 @@ class LayersRecipe(Recipe):
         "last",
         "what the head reads for each token: last, the last layer; last4, the last four concatenated; "
         "last4-sum or last4-mix, their sum or mix; sum, the sum of all; or mix, a mix of all and the embeddings. A mix has "
-        "learned weights (ELMo). Meant for --freeze encoder; transformers opens the head only with last",
+        "learned weights (ELMo). Meant for --freeze encoder; transformers loads the head only with last",
         choices=tuple(LAYERS),
         commands=DATA,
     )
@@ -53,14 +53,14 @@ class PoolingRecipe(LayersRecipe):
 
     pooling: str = option(
         "pooled",
-        "what the head classifies: pooled, [CLS] through the pooler; cls, [CLS] itself; mean or max, over all tokens; "
-        "cls-last4 and cls-mix, cls with --layers last4 or mix. Only pooled opens as a classifier in transformers",
+        "input of the head: pooled, [CLS] through the pooler; cls, [CLS] itself; mean or max, over all tokens; "
+        "cls-last4 and cls-mix, cls with --layers last4 or mix. transformers loads only pooled as a classifier",
         choices=POOLINGS,
         commands=DATA,
     )
     metric: tuple[str, ...] | None = option(
         None,
-        "scores by name, or evaluate:NAME of the evaluate library; the first one decides which step is best",
+        "metrics by name, or evaluate:NAME of the evaluate library; the first one selects the best checkpoint",
         commands=DATA,
     )
 
