@@ -10,7 +10,7 @@ from itertools import chain, groupby
 from statistics import fmean
 from typing import Any
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, plural
 from bertkit.readers import Examples
 from bertkit.runs.inference.language_model import filled_text
 from bertkit.runs.inference.predictor import Predictor, Row
@@ -19,6 +19,7 @@ from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.token_classification.tags import spans_of
 
 MOST_FILLS = 100  # tokens of a mask that a request may ask for, and that are computed
+MOST_CHARACTERS = 2**24  # of the filled texts in an answer
 
 # --- answers: one row's, from its prediction and the request's parameters ----------------------------------------------------
 
@@ -92,6 +93,9 @@ def _fills(model: Predictor, examples: Examples, row: int, found: Prediction, to
     mask = tokenizer.mask_token
     if not (masks := found.details["fills"]):
         raise DataError(f"no {mask} in the text, or none in its first {model.max_length} tokens")
+    if len(masks) * top_k * len(text) > MOST_CHARACTERS:  # each fill repeats the whole text
+        what = f"the answer would repeat {len(text)} characters for {plural(len(masks), mask)} and top_k {top_k}"
+        raise DataError(what, hint="send a shorter text, or ask for fewer fills")
     answers = [
         [
             {

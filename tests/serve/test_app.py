@@ -500,6 +500,14 @@ def test_more_fills_than_are_computed(client: TestClient, folders: dict[str, Pat
     assert len(ask(client, "/models/labels", "a", parameters={"top_k": 1000})[0]) == 3, "of labels there are no more"
 
 
+def test_a_long_text_is_not_repeated_for_each_of_many_masks(client: TestClient) -> None:
+    text = "[MASK] " * 100 + "x" * 10**5
+    said = refused(client.post("/models/fills", json={"inputs": text, "parameters": {"top_k": 20}}), 422)
+    assert "62 [MASK]s and top_k 20" in said, "of the 64 tokens that the model reads"
+    answers = ask(client, "/models/fills", inputs="[MASK] " * 3 + "x" * 10**5)
+    assert [len(fills) for fills in answers] == [5, 5, 5]
+
+
 def test_what_else_is_no_request(client: TestClient) -> None:
     for content, said in (("", "the request is empty; expected JSON"), ("a", "the request is not JSON: Expecting value")):
         assert said in refused(client.post("/", content=content, headers={"Content-Type": "application/json"}), 400)
