@@ -295,6 +295,18 @@ def test_predict_py_names_a_bad_line(
     assert read == [[*model.columns]], "no other column"
 
 
+def test_predict_py_reads_json_after_a_byte_order_mark_or_spaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = object.__new__(onnx_predict.Model)
+    model.columns = onnx_predict.columns_of({"family": "text-classification"})
+    monkeypatch.setattr(model, "decide", lambda row: {"read": row["text"]}, raising=False)
+    monkeypatch.setattr(onnx_predict, "Model", lambda graph: model)
+    (tmp_path / "rows.jsonl").write_text('\ufeff{"text": "a"}\n  {"text": "b"}\n', encoding="utf-8")
+    onnx_predict.main([str(tmp_path / "rows.jsonl")])
+    assert [json.loads(line)["read"] for line in capsys.readouterr().out.splitlines()] == ["a", "b"]
+
+
 def test_predict_py_reads_a_pair_only_for_a_model_of_pairs(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
     pair = jsonl(tmp_path / "pair.jsonl", [{"text": "the good film", "text_pair": "a bad book"}])
     alone = jsonl(tmp_path / "alone.jsonl", [{"text": "the good film"}])
