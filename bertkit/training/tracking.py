@@ -27,7 +27,10 @@ def refuse_unusable_trackers(names: Sequence[str] | None) -> None:
 
 @contextmanager
 def tracked(accelerator: Accelerator, names: Sequence[str] | None, folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Send what `accelerator.log` logs to these trackers until the block ends. settings: shown beside the curves."""
+    """Send what `accelerator.log` logs to these trackers until the block ends. settings: shown beside the curves.
+
+    Raises MachineError for a tracker that does not start.
+    """
     if not names:
         yield
         return
@@ -36,7 +39,11 @@ def tracked(accelerator: Accelerator, names: Sequence[str] | None, folder: Path,
     accelerator.project_configuration = ProjectConfiguration(project_dir=str(folder), logging_dir=str(folder))
     accelerator.log_with = [LoggerType(name) for name in names]
     plain = {name: value for name, value in settings.items() if isinstance(value, (int, float, str, bool))}
-    accelerator.init_trackers("bertkit", config=plain, init_kwargs={"wandb": {"name": folder.name, "dir": str(folder)}})
+    try:
+        accelerator.init_trackers("bertkit", config=plain, init_kwargs={"wandb": {"name": folder.name, "dir": str(folder)}})
+    except Exception as error:  # of their own kinds: no login, no server
+        what = f"--track {','.join(names)} cannot start: {' '.join(str(error).split()) or type(error).__name__}"
+        raise MachineError(what, hint="log in or start its server, or leave out --track") from error
     try:
         yield
     finally:

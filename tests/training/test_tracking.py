@@ -146,6 +146,20 @@ def test_a_failing_run_ends_its_tracker_and_not_the_process_group(
     assert ended == [], "what comes after a run, such as the next seed, needs the process group"
 
 
+def test_a_tracker_that_does_not_start_is_reported_in_one_line(
+    bertkit, told: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no API key configured.\nUse login")
+
+    monkeypatch.setattr(LOGGER_TYPE_TO_CLASS["tensorboard"], "__init__", fails)
+    ran = bertkit("--track", "tensorboard")
+    assert (ran.code, "--track tensorboard cannot start: no API key configured. Use login" in ran.err) == (5, True)
+    assert "leave out --track" in ran.err
+
+
 def test_a_dry_run_tells_nothing(bertkit, told: list[tuple[str, Any]]) -> None:
     assert bertkit("--track", "tensorboard", "--dry-run").code == 0
     assert told == []
