@@ -14,7 +14,7 @@ from bertkit.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
 EXTENDED = Kind(
     "model",
-    lambda folder: (folder / CONFIG_FILES[0]).is_file() or None,
+    lambda folder: any((folder / name).is_file() for name in (CONFIG_FILES[0], *WEIGHT_FILES)) or None,
     re.compile("|".join(map(re.escape, (*CONFIG_FILES, *WEIGHT_FILES, *TOKENIZER_FILES)))),
     at_once=True,
 )

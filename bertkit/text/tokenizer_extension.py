@@ -35,7 +35,8 @@ def count_words(texts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Counter
             runs.update(run.findall(line))
         if lines is None or len(runs) > COUNTED:
             for text, count in runs.items():
-                for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text)):
+                normal = text if normalizer is None else normalizer.normalize_str(text)
+                for word, _ in [(normal, None)] if pre_tokenizer is None else pre_tokenizer.pre_tokenize_str(normal):
                     counts[word] += count
             runs.clear()
         if len(counts) > COUNTED:

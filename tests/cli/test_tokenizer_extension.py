@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 import transformers
 from conftest import VOCABULARY, Ran
@@ -84,6 +85,19 @@ def test_new_rows_are_means_and_old_tokens_are_predicted_as_before(
     assert logits[1].shape[-1] == len(VOCABULARY) + len(NEW)
 
 
+@pytest.mark.parametrize("options", [(), ("--overwrite",)])
+def test_a_command_that_was_killed_while_it_renamed_its_files_can_be_repeated(
+    extend: Callable[..., Ran], tiny_model_dir: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    assert extend(tiny_model_dir, "--min-frequency", "3").code == 0
+    config = tmp_path / "out" / "config.json"
+    whole = config.read_bytes()
+    config.rename(config.with_name(".unfinished-config.json"))
+    ran = extend(tiny_model_dir, "--min-frequency", "3", *options)
+    assert ran.code == 0, ran.err
+    assert config.read_bytes() == whole
+
+
 def test_rows_of_padding_are_replaced_first(
     extend: Callable[..., Ran], make_model_dir: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -126,6 +140,15 @@ def test_words_are_counted_as_berts_basic_tokenizer_splits_them(
     assert len(few) < len(counts)
     assert few["kubernetes"] == counts["kubernetes"]
     assert words_to_add(few, tokenizer, most=1, min_frequency=1) == ["kubernetes"]
+
+
+@pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer"])
+def test_a_tokenizer_without_this_part_counts_words_as_it_splits_them(tiny_tokenizer_dir: Path, part: str) -> None:
+    tokenizer = Tokenizer.load(tiny_tokenizer_dir)
+    whole = json.loads(tokenizer.backend.to_str()) | {part: None}
+    bare = Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(whole)), special_tokens=tokenizer.special_tokens)
+    expected = {"normalizer": {"Pod": 1, "fails": 1, ".": 1}, "pre_tokenizer": {"pod": 1, "fails.": 1}}[part]
+    assert count_words([["Pod fails."]], bare) == expected
 
 
 def test_how_the_text_is_split_is_measured_before_and_after(
