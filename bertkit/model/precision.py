@@ -120,7 +120,13 @@ def resolve_precision(
     if asked not in ("auto", "int8"):
         return Precision(asked)
     if recorded is not None:
-        return Precision(precision_of(recorded))
+        began = precision_of(recorded)
+        try:
+            refuse_without_gpu(began, device)
+        except UsageError:
+            what = f"the run began in {began}, which this device does not support"
+            raise UsageError(what, hint="resume it on a device like the one that it began on") from None
+        return Precision(began)
     if device.type == "cuda":
         return Precision(_of_gpu(device), None, asked)
     if device.type != "cpu":

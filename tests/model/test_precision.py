@@ -129,6 +129,11 @@ def test_auto_on_a_gpu(capability: tuple[int, int], bf16: bool, name: str, monke
         else:
             assert resolve_precision(asked, SMALL, gpu, training=True) == Precision(asked)
     assert resolve_precision("auto", SMALL, gpu, training=True, recorded="float16") == Precision("fp16")
+    if not bf16:
+        with pytest.raises(UsageError, match="the run began in bf16, which this device does not support"):
+            resolve_precision("auto", SMALL, gpu, training=True, recorded="bfloat16")
+    with pytest.raises(UsageError, match="the run began in fp16"):
+        resolve_precision("auto", SMALL, start_accelerator("cpu"), training=True, recorded="float16")
 
 
 def products() -> tuple[str, bool]:
