@@ -24,8 +24,9 @@ OPEN = 32  # shards open at once: two windows of the sampler; each has five file
 class Shard:
     """N tokens of S sentences of D documents.
 
-    input_ids: (N,) uint16, or int32 for a vocabulary of more than 65,536. word_starts: (N / 8,) bits, 1 where a token begins a
-    word. sentences: (S + 1,) the token at which each begins. documents: (D + 1,) the sentence at which each begins.
+    input_ids: (N,) uint16, or int32 for a vocabulary of more than 65,536. word_starts: (ceil(N / 8),) packed bits, 1 where a
+    token begins a word. sentences: (S + 1,) the token at which each begins. documents: (D + 1,) the sentence at which each
+    begins.
     hashes: (D,) uint64 of each document's text, for finding duplicates.
     """
 

@@ -92,7 +92,7 @@ def _origin(run: Run) -> tuple[str, int | None]:
     if pretrained is None:
         return start, None
     values, place = require_run(pretrained.output), Path(start).name
-    step = int(place.rpartition("-")[2]) if place.startswith("checkpoint-") else values["last"]["step"]
+    step = int(place.rpartition("-")[2]) if place.startswith("checkpoint-") else values["best"]["step"]
     return f"{OWN}, at step {step}" if place.startswith("checkpoint-") else OWN, Course.of(values).tokens_before(step)
 
 

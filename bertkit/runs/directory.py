@@ -34,6 +34,7 @@ _MODEL_FILES = {*CONFIG_FILES, *TOKENIZER_FILES, *WEIGHT_FILES}
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
 SAME = "start all processes with the same command, model and data"
 _EQUAL = ("training", "task", "model", "data", "dtype", "total_steps")  # on all processes
+_OF_MACHINE = ("versions", "num_processes", "num_threads")  # what rounding depends on, besides the CPU
 NEW_FOLDER = "choose another --output-dir, or --overwrite"
 
 
@@ -133,25 +134,36 @@ class RunFolder:
         settings = {name: value for name, value in settings.items() if not name.endswith((".source", ".name"))}  # paths
         refuse_differences(settings, accelerator, hint=SAME)
         accelerator.wait_for_everyone()  # every process has read the folder before the main one changes it
+        now = {name: values.get(name) for name in _OF_MACHINE}
         with self.output.open() if accelerator.is_main_process else nullcontext():
             if accelerator.is_main_process:
                 self._start(values)
             accelerator.wait_for_everyone()
             if self.resume_from is not None:
                 progress.note(f"resuming from {self.resume_from}")
-                self._warn_of_rounding(values)
+                self._warn_of_rounding(now)
             yield
 
-    def _warn_of_rounding(self, values: dict[str, Any]) -> None:
+    def _warn_of_rounding(self, now: dict[str, Any]) -> None:
         """Warn if a run is resumed with other processes or threads than it began with."""
         nouns = {"num_processes": ("process", "processes"), "num_threads": ("thread", "threads")}
-        before = values | (self.unfinished or {})
-        changed = [name for name in nouns if before.get(name) != values.get(name)]
+        before = now | (self.unfinished or {})
+        changed = [name for name in nouns if before[name] != now[name]]
         if changed:
             started = f"the run started with {' and '.join(plural(before[name], *nouns[name]) for name in changed)}"
             dropped = " and, with dropout, which values are dropped" if "num_processes" in changed else ""
             differs = f"the rounding of sums{dropped} will differ"
             progress.warn(f"{started}: data, order and masks stay exactly the same; {differs}")
+
+    def _machine_at_start(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The machine that the run began on, for run.json, and the resumes that differed from it."""
+        if self.unfinished is None or self.resume_from is None:
+            return {}
+        now = {name: values.get(name) for name in _OF_MACHINE}
+        began = now | {name: self.unfinished[name] for name in _OF_MACHINE if name in self.unfinished}
+        resumes = self.unfinished.get("resumes", [])
+        resumes = resumes if now == began else [*resumes, {"checkpoint": self.resume_from.name, **now}]
+        return began | ({"resumes": resumes} if resumes else {})
 
     def end(self, values: dict[str, Any], state: TrainState, accelerator: Accelerator, card: Callable[[], str]) -> None:
         """In the main process, write the model card and the final run.json, which marks the run as finished.
@@ -180,6 +192,7 @@ class RunFolder:
             values["resumed_from"] = str(origin)
         elif self.unfinished is not None and "resumed_from" in self.unfinished:
             values["resumed_from"] = self.unfinished["resumed_from"]
+        values |= self._machine_at_start(values)
         # Else training finds the best model's checkpoint.
         copies = other and origin == newest_checkpoint(origin.parent) and has_best(origin.parent)
         if copies:

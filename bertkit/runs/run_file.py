@@ -27,11 +27,13 @@ _MAY_CHANGE = {
     *("training.save_steps", "training.keep_checkpoints", "training.keep_training_state", "recipe.max_file_size"),
     *("training.activation_checkpointing", "recipe.language"),
 }
-_CONFIG, _SOURCES = "model.config.", "recipe.metric_sources."  # older versions did not record these
+# Older versions did not record these.
+_CONFIG, _SOURCES, _ROWS = "model.config.", "recipe.metric_sources.", (".rows_sha256", ".shards_sha256")
 _HASHES = {
     "sha256": "{} has changed",
     "rows_sha256": "the rows of {} have changed",
     "hashes": "the documents of {} have changed",
+    "shards_sha256": "{} was built again, with other settings or in another order",
     **dict.fromkeys(("fingerprint", "vocab_hash"), "the {} has changed"),  # of a tokenizer
     "entities": "the entities to mask in {} have changed",
 }
@@ -173,7 +175,7 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """
     before, after = ({key: value for name, part in run.items() for key, value in flat(part, name)} for run in (old, new))
     before = {key: default for key, default in default_settings().items() if key in after} | before
-    unknown = {key for key in after if key not in before and (key.endswith(".rows_sha256") or key.startswith(_SOURCES))}
+    unknown = {key for key in after if key not in before and (key.endswith(_ROWS) or key.startswith(_SOURCES))}
     if not all(any(key.startswith(_CONFIG) for key in side) for side in (before, after)):
         unknown |= {key for side in (before, after) for key in side if key.startswith(_CONFIG)}
     changed = [key for key in {**before, **after} if key not in _MAY_CHANGE | unknown and before.get(key) != after.get(key)]

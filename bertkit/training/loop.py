@@ -26,7 +26,7 @@ from bertkit.manifest import MANIFEST, raise_if_damaged
 from bertkit.model import peers
 from bertkit.model.batch import Batch
 from bertkit.model.bert import compile_layers, refuse_without_compiler, set_activation_checkpointing
-from bertkit.model.devices import peak_memory
+from bertkit.model.devices import peak_memory, sum_over_processes
 from bertkit.model.directory import read_state_dict
 from bertkit.model.dropout import seed_dropout, set_dropout
 from bertkit.model.flops import flop_counter
@@ -86,7 +86,8 @@ def train(
     in a thread while training continues. Without it nothing is saved. read_model: reads the weights of such a folder.
     evaluate: module -> scores, and the number that decides which step is best (higher is better); without it, the last one is.
     eval_every: steps between evaluations; there is one at the end too. A checkpoint is written at each evaluation or, with
-    config.save_steps, that often and for each new best model, so that a resumed run's best model is that of its checkpoint.
+    config.save_steps, that often, for each new best model and at the end, so that a resumed run's best model is that of its
+    checkpoint.
     resume_from: a checkpoint to resume from, bit-exactly on a CPU. position: step -> a mark to keep in the checkpoint, by which
     a resumed run finds that step's batches faster. best_since: evaluations up to this step used other data and are not compared
     with later ones. matrix_rate: GFLOP/s of plain matrix products in one process; metrics.jsonl then has the share reached.
@@ -175,7 +176,7 @@ def train(
             if stopping:
                 peers.stopping()
                 if window.losses:
-                    report()  # raises if a loss is not finite: such weights must not be saved
+                    report()  # as before each save
                 save(best=False)
                 all_saved()
                 raise interrupted()
@@ -191,8 +192,9 @@ def train(
                 optimizer.average()
             state.step += 1
             evaluating = state.step % eval_every == 0 or state.step == total_steps
-            if evaluating or state.step % config.logging_steps == 0:
-                event = report()
+            saving = evaluating if config.save_steps is None else state.step % config.save_steps == 0
+            if evaluating or saving or state.step % config.logging_steps == 0:
+                event = report()  # raises if a loss is not finite: such weights must not be saved
                 shown = {"loss": f"{event['loss']:.4f}", "lr": f"{event['learning_rate']:.2e}"}
                 bar.advance(0, **shown, tokens=f"{event['tokens_per_second']:.0f}/s")
             bar.advance(1)
@@ -207,9 +209,8 @@ def train(
                         progress.note(f"step {state.step}: {_summary(scores)}")
                 else:
                     state.best_step = state.step  # without scores, the last step counts as the best
-            due = evaluating if config.save_steps is None else state.step % config.save_steps == 0 or state.step == total_steps
             best = evaluating and state.best_step == state.step
-            if due or best:
+            if saving or best or stop_early or state.step == total_steps:
                 save(best=best)
             if evaluating:
                 window.start = time.perf_counter()  # tokens_per_second covers only training
@@ -223,9 +224,10 @@ def train(
 
 def refuse_overlap(config: TrainConfig) -> None:
     """Raise UsageError if the warm-up would not have ended when the learning rate begins to fall."""
-    steps = filled(config)
-    if steps.schedule == "warmup_stable_decay" and steps.warmup_ratio + steps.decay_ratio > 1 + 1e-9:  # rounding
-        raise UsageError(f"--warmup-ratio {steps.warmup_ratio} and --decay-ratio {steps.decay_ratio} add up to more than 1")
+    settings = filled(config)
+    if settings.schedule == "warmup_stable_decay" and settings.warmup_ratio + settings.decay_ratio > 1 + 1e-9:  # rounding
+        both = f"--warmup-ratio {settings.warmup_ratio} and --decay-ratio {settings.decay_ratio}"
+        raise UsageError(f"{both} add up to more than 1")
 
 
 def refuse_unsupported(config: TrainConfig, device: torch.device) -> None:
@@ -263,9 +265,7 @@ def should_stop_early(state: TrainState, config: TrainConfig, accelerator: Accel
 
 def any_process(here: bool, accelerator: Accelerator) -> bool:
     """Whether `here` is true on any process."""
-    if accelerator.num_processes == 1:
-        return here
-    return bool(accelerator.reduce(torch.tensor(float(here), device=accelerator.device), "sum"))
+    return bool(sum_over_processes(torch.tensor(float(here)), accelerator))
 
 
 class _SinceLastLog:
@@ -298,10 +298,7 @@ class _SinceLastLog:
         """
         losses = torch.stack(self.losses)  # (steps, terms)
         counts = torch.tensor([self.tokens, self.flops], dtype=losses.dtype).to(losses.device)
-        sums = torch.cat([counts, losses.flatten()])
-        if self.accelerator.num_processes > 1:
-            sums = self.accelerator.reduce(sums, "sum")
-        tokens, flops, *each = sums.tolist()
+        tokens, flops, *each = sum_over_processes(torch.cat([counts, losses.flatten()]), self.accelerator).tolist()
         by_step = [each[begin : begin + len(self.terms)] for begin in range(0, len(each), len(self.terms))]
         values = [sum(each) for each in by_step]
         norm = float(self.grad_norm)

@@ -112,7 +112,7 @@ def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
     assert sequences is not None
     shards = islice(Shards(corpus, opened[0].meta["train"]["shards"]), SHARDS_COUNTED)
     targets = sequences.features.labels["mlm"].values
-    return held_out.unigram_loss(shards, tokenizer.vocab_size, targets, start_accelerator("cpu"))
+    return held_out.unigram_loss([(1.0, shards)], tokenizer.vocab_size, targets, start_accelerator("cpu"))
 
 
 def course(log: Iterable[Mapping[str, float]]) -> dict[str, list[list[float]]]:

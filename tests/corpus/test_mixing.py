@@ -138,6 +138,7 @@ def test_names_are_short_and_differ(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a" / "own").symlink_to(folder / "general")
     assert open_corpora([tmp_path / "own:2"]) == [Corpus("short", tmp_path / "own:2", open_corpora([folder / "short"])[0].meta)]
     assert short_names(["a/x", "b/x", "b/y"]) == ["a/x", "b/x", "y"]
+    assert short_names(["x", "a/y", "x", "a/y", "x"]) == ["x", "a/y", "x (2)", "a/y (2)", "x (3)"]
     assert short_names(["/data/a/x", "/data/b/x", "x", "hub:me/y"]) == ["a/x", "b/x", "x", "y"], "not all of a path"
 
 
@@ -151,6 +152,7 @@ def test_what_cannot_be_mixed_is_refused(folder: Path, tmp_path: Path, make_mode
         assert f"own is {weight!r}" in refused(f"own:{weight}", "general")
     assert "twice" in refused("own:1", "general", "own:2")
     assert f"1.0e-05 of the sequences, less than one of {BLOCK} ({folder}/general)" in refused("own", "general:1e-5")
+    assert len(open_corpora([folder / "own", f"{folder}/general:1e-5"], to_train=False)) == 2, "what is scored needs no share"
     other = tmp_path / "tokenizer"
     other.mkdir()
     vocabulary = (make_model_dir() / "vocab.txt").read_text(encoding="utf-8")

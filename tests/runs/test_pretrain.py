@@ -746,6 +746,22 @@ def test_training_from_a_classifier_drops_its_head(pretrain, make_model_dir, tmp
     assert not {"id2label", "label2id", "problem_type", "classifier_pooling"} & config.keys()
 
 
+@pytest.mark.parametrize("sizes", ["--model-size tiny --num-attention-heads 7", "--model-size tiny --num-hidden-layers 2000"])
+def test_sizes_that_make_no_model_are_an_error_of_usage(run_bertkit, corpus: Path, sizes: str) -> None:
+    ran = run_bertkit("pretrain", corpus, *sizes.split(), "--max-steps", 1, "--output-dir", "run")
+    assert (ran.code, "these sizes make no model" in ran.err, "--num-attention-heads" in ran.err) == (2, True, True)
+    assert "config.json" not in ran.err
+
+
+def test_token_frequencies_are_those_of_a_mix(tmp_path: Path) -> None:
+    def shard(*tokens: int) -> Any:
+        return types.SimpleNamespace(input_ids=np.array(tokens, dtype=np.uint16))
+
+    parts = [(0.75, [shard(0), shard(0)]), (0.25, [shard(1, 1, 1, 1, 1, 1)])]
+    found = held_out.unigram_loss(parts, 3, np.array([0, 1, 2]), start_accelerator("cpu"))
+    assert found == pytest.approx(-np.log(np.array([1 + 6, 1 + 2, 1]) / 11).mean())
+
+
 def test_the_architecture_of_a_config_file(run_bertkit, corpus: Path, tmp_path: Path) -> None:
     sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 40}
     named = transformers.BertConfig(**sizes, hidden_act="gelu_new", layer_norm_eps=1e-6, vocab_size=99, num_labels=7)

@@ -231,6 +231,25 @@ def test_of_each_corpus_a_limited_number_of_sequences_is_evaluated(corpora: Path
         assert {name: sum(share.parts[name].sum() for share in shares) for name in WORDS} == {"own": 5, "general": 5}
 
 
+def test_a_run_does_not_resume_on_a_corpus_that_was_built_otherwise(
+    pretrain: Callable[..., Ran], run_bertkit: Callable[..., Ran], corpora: Path, tiny_tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    """With the same documents: what is held out now may have been trained on, and sequences may be other ones."""
+    texts = [str(corpora / f"{name}.txt") for name in WORDS["own"]]
+    changes: list[tuple[list[str], CorpusConfig]] = [
+        (texts, CorpusConfig(held_out=0.3)),
+        (texts[::-1], CorpusConfig(held_out=0.2)),
+    ]
+    build_corpus(texts, tiny_tokenizer_dir, tmp_path / "corpus", CorpusConfig(held_out=0.2))
+    stopped(lambda: pretrain("run", tmp_path / "corpus"), 2)
+    for names, config in changes:
+        build_corpus(names, tiny_tokenizer_dir, tmp_path / "corpus", config, overwrite=True)
+        ran = pretrain("run", tmp_path / "corpus")
+        assert (ran.code, "corpus was built again, with other settings" in " ".join(ran.err.split())) == (2, True), ran.err
+    build_corpus(texts, tiny_tokenizer_dir, tmp_path / "corpus", CorpusConfig(held_out=0.2), overwrite=True)
+    assert pretrain("run", tmp_path / "corpus").code == 0
+
+
 # --- another corpus ------------------------------------------------------------------------------------------------------
 
 

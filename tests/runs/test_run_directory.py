@@ -297,6 +297,21 @@ def test_a_run_resumed_by_another_number_of_processes_is_reported(tmp_path: Path
             assert ("warning: the run started with 3 processes" in capsys.readouterr().err) == (processes == 3)
 
 
+def test_a_resumed_run_still_tells_how_it_began(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = a_run(tmp_path, num_processes=1)
+    for step, processes in ((3, 2), (6, 2), (9, 1)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        with RunFolder.prepare(tmp_path).open(values | {"num_processes": processes}, start_accelerator("cpu")):
+            warned = "the run started with 1 process:" in capsys.readouterr().err
+            assert warned == (processes == 2), "although it was resumed with 2 before"
+    run = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert (run["num_processes"], run["versions"]) == (1, values["versions"])
+    assert [(each["checkpoint"], each["num_processes"]) for each in run["resumes"]] == [
+        ("checkpoint-3", 2),
+        ("checkpoint-6", 2),
+    ]
+
+
 @pytest.mark.parametrize("seeds", [None, 2])
 def test_overwrite_does_not_move_what_a_run_reads(
     seeds: int | None, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

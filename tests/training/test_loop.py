@@ -297,6 +297,13 @@ def test_early_stopping_counts_evaluations_without_a_better_score(tmp_path: Path
     assert run("whole", [], 20, resume=12) == (12, 8)
 
 
+def test_a_run_that_stops_early_has_a_checkpoint_of_its_last_step(tmp_path: Path) -> None:
+    config = dataclasses.replace(TRAINING, early_stopping_patience=1, save_steps=1000, keep_checkpoints=1)
+    found = scored_run(tmp_path, [0.9, 0.5, 1.0], 20, eval_every=2, config=config)
+    assert (found.state.step, found.state.best_step) == (4, 2)
+    assert [path.name for path in tmp_path.glob("*checkpoint-*")] == ["checkpoint-4"]
+
+
 def test_without_an_evaluation_the_last_model_is_kept(tmp_path: Path) -> None:
     found = training_run(SENTENCE, TRAINING, 4, tmp_path, eval_every=2)
     assert (found.saves, found.state.best_step) == ([f".unfinished-checkpoint-{step} at {step}" for step in (2, 4)], 4)
@@ -342,6 +349,13 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_and_saves_nothing(bad: fl
     names = ["checkpoint-4", "manifest.json", "metrics.jsonl", "model.safetensors"]
     assert [path.name for path in sorted(tmp_path.iterdir())] == names
     assert [event["step"] for event in events(tmp_path)] == [4]
+
+
+def test_a_checkpoint_between_log_events_is_of_no_loss_that_is_not_finite(tmp_path: Path) -> None:
+    config = dataclasses.replace(ALL_AT_ONCE, logging_steps=100, save_steps=4)
+    with pytest.raises(UsageError, match="nan at step 6"):
+        training_run(SENTENCE, config, 20, tmp_path, module=Breaks(float("nan"), at=6))
+    assert [path.name for path in tmp_path.glob("*checkpoint-*")] == ["checkpoint-4"]
 
 
 def test_an_interrupted_run_saves_no_loss_that_is_not_finite(tmp_path: Path) -> None:

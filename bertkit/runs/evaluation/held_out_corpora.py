@@ -57,7 +57,7 @@ def open_held_out(name: str, corpora: Sequence[str | Path], overrides: Mapping[s
     config = settings_of(asked | (values or {}).get("training", {}), overrides)
     refuse_too_long(config.lengths()[-1][0], pretrained.config)
     config = replace(config, objective=objective_of(pretrained, config.objective).name)
-    opened = open_corpora(folders)
+    opened = open_corpora(folders, to_train=False)
     opened[0].refuse_other_tokenizer(pretrained.tokenizer, name)
     accelerator = start_accelerator(config.device)
     place = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}

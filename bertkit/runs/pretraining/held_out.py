@@ -20,14 +20,19 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-def unigram_loss(shards: Iterable[Shard], vocab_size: int, targets: NDArray[np.integer], accelerator: Accelerator) -> float:
-    """A baseline: the mean loss, in nats, over the targets of all processes, predicted by token frequency in `shards`.
+def unigram_loss(
+    parts: Iterable[tuple[float, Iterable[Shard]]], vocab_size: int, targets: NDArray[np.integer], accelerator: Accelerator
+) -> float:
+    """A baseline: the mean loss, in nats, over the targets of all processes, predicted by token frequency in the training text.
 
-    Counts are raised by one, so that no token has probability 0.
+    parts: shards of each corpus of a mix, with its share. Counts are raised by one, so that no token has probability 0.
     """
-    counts = np.ones(vocab_size)
-    for shard in shards:
-        counts += np.bincount(shard.input_ids, minlength=vocab_size)
+    counted = [
+        (share, sum((np.bincount(shard.input_ids, minlength=vocab_size) for shard in shards), np.zeros(vocab_size)))
+        for share, shards in parts
+    ]
+    total = sum(own.sum() for _, own in counted)
+    counts = 1 + sum(share * total * own / max(own.sum(), 1) for share, own in counted)
     losses = -np.log(counts / counts.sum())[targets]
     total, number = sum_over_processes(torch.tensor([losses.sum(), losses.size], dtype=torch.float64), accelerator).tolist()
     return total / number

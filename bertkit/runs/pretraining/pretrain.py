@@ -179,6 +179,7 @@ def _describe_corpora(corpora: Sequence[Corpus], config: PretrainConfig) -> dict
             "source": str(corpus.folder.resolve()),
             **({"share": corpus.share} if is_mixed else {}),
             **{key: corpus.meta[key] for key in ("tokenizer", "documents", "hashes")},
+            **({} if corpus.shards_sha256 is None else {"shards_sha256": corpus.shards_sha256}),
             **entities,
         }
         for corpus in corpora
@@ -215,7 +216,7 @@ def _refuse_settings(config: PretrainConfig, corpora: Sequence[Corpus], gpus: Gp
     refuse_unusable_trackers(config.track)
     refuse_int8(config.precision, "training")
     refuse_overlap(config)
-    if config.early_stopping_patience is not None and not any(_has_held_out(corpus) for corpus in corpora):
+    if config.early_stopping_patience is not None and not any(corpus.has_validation for corpus in corpora):
         what = "--early-stopping-patience needs a held-out loss, but the corpus has no held-out documents"
         raise UsageError(what, where=str(corpora[0].folder), hint="build it with --validation 1%")
     if gpus is None:
@@ -293,12 +294,8 @@ def _show_what_is_read(corpora: Sequence[Corpus], mixes: Sequence[Mix]) -> None:
     warn_of_absent_entities(mixes[0].parts)
 
 
-def _has_held_out(corpus: Corpus) -> bool:
-    return bool(corpus.meta["validation"]["shards"])
-
-
 def _note_what_is_not_held_out(corpora: Sequence[Corpus]) -> None:
-    without = [corpus for corpus in corpora if not _has_held_out(corpus)]
+    without = [corpus for corpus in corpora if not corpus.has_validation]
     if len(without) == len(corpora):
         progress.note("the corpus has no held-out documents: no held-out loss, and the last weights are kept")
         return
@@ -311,8 +308,8 @@ def _loss_to_beat(
 ) -> float:
     """The held-out loss of predicting each token by its frequency in the training text."""
     targets = validation.features.labels[objective.token_term].values
-    shards = chain.from_iterable(islice(part.shards, SHARDS_COUNTED) for part in mix.parts)
-    return unigram_loss(shards, tokenizer.vocab_size, targets, accelerator)
+    parts = ((share, islice(part.shards, SHARDS_COUNTED)) for share, part in zip(mix.shares, mix.parts, strict=True))
+    return unigram_loss(parts, tokenizer.vocab_size, targets, accelerator)
 
 
 def _phases_on(gpus: Gpus, batches_of: Callable[..., list[Batch]], steps: Sequence[float], mixes: Sequence[Mix]) -> list[Phase]:

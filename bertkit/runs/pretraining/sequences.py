@@ -85,7 +85,7 @@ def held_out_sequences(
 
     Parts are the corpora of a mix, and the sources of a corpus with several.
     """
-    with_text = [corpus for corpus in corpora if corpus.meta["validation"]["shards"]]
+    with_text = [corpus for corpus in corpora if corpus.has_validation]
     found = [_held_out_of(corpus, tokenizer, config, slice(rank, None, world_size)) for corpus in with_text]
     if len(corpora) == 1 or not found:
         return found[0] if found else None

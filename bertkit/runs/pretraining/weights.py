@@ -12,7 +12,7 @@ from bertkit import progress
 from bertkit.config import PretrainConfig
 from bertkit.corpus.corpora import Corpus
 from bertkit.corpus.objectives import OBJECTIVES, Objective
-from bertkit.errors import UsageError
+from bertkit.errors import ModelError, UsageError
 from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
 from bertkit.model.layerwise import freeze
 from bertkit.model.pretrained import start_from
@@ -55,7 +55,11 @@ def fresh_architecture(
         if hidden % (heads := changes["num_attention_heads"]):
             hint = "choose a multiple of 64, or --num-attention-heads that divides it"
             raise UsageError(f"--hidden-size is {hidden}; expected a multiple of the {heads} attention heads", hint=hint)
-    return BertConfig.of_size(size, **changes) if size is not None else BertConfig(**changes)
+    try:
+        return BertConfig.of_size(size, **changes) if size is not None else BertConfig(**changes)
+    except ModelError as error:  # which speaks of a config.json
+        hint = "change --num-hidden-layers, --hidden-size or --num-attention-heads"
+        raise UsageError(f"these sizes make no model: {error.what}", hint=hint) from None
 
 
 def build_model(

@@ -21,7 +21,7 @@ from bertkit.runs.run_file import PATHS, RUN_FILE, refuse_folder_of_runs, requir
 from bertkit.text.tokenizer import TOKENIZER_FILES
 
 _CARD = "README.md"
-_OF_THE_MACHINE = ("resumed_from", "rates", "seconds", "num_processes")  # in run.json
+_OF_THE_MACHINE = ("resumed_from", "rates", "seconds", "num_processes", "resumes")  # in run.json
 _WEIGHTS = re.compile(r"(pytorch_)?model(-\d+-of-\d+)?\.(safetensors|bin)(\.index\.json)?")
 
 
