@@ -37,6 +37,11 @@ def silence() -> None:
     console.quiet = True
 
 
+def is_main_process() -> bool:
+    """Whether this process prints, which only the main one does."""
+    return not console.quiet
+
+
 def plain(text: object) -> Text:
     """Text shown literally: markup is not interpreted, control characters are escaped."""
     return Text("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(text)))

@@ -18,7 +18,7 @@ INTERRUPTED = 128 + signal.SIGINT
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code (see bertkit.errors). BERTKIT_DEBUG=1 shows tracebacks."""
     try:
-        from bertkit.cli import commands, failures
+        from bertkit.cli import commands
 
         code = commands.run(argv, main)
         if sys.stdout is not None:

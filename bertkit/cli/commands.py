@@ -86,7 +86,7 @@ def _top(
 ) -> None:
     """Pre-train, fine-tune, evaluate and use BERT. Reads and writes Hugging Face model folders; works offline.
 
-    [bold]bertkit recipes[/]                                             list the tasks
+    [bold]bertkit recipes[/]                                             list the recipes
 
     [bold]bertkit finetune sst2 --model bert-base-uncased --output-dir runs/sst2[/]
 

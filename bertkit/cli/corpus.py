@@ -10,7 +10,7 @@ import typer
 
 from bertkit.cli.local import LocalCommand
 from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError, Overwrite, TextColumn
-from bertkit.errors import UsageError, plural
+from bertkit.errors import UsageError, not_a_choice, plural
 from bertkit.readers.content import MAX_FILE_SIZE
 
 corpus = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -74,7 +74,7 @@ def build(
     num_processes: NumProcesses = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Split text into sentences and tokens, in shards; exact duplicates and short documents are dropped.
+    """Split text into sentences and tokens, and write them in shards; exact duplicates and short documents are dropped.
 
     The same command resumes an interrupted build. The result does not depend on the number of processes: build parts of the
     text on several machines, and join the corpora with [bold]bertkit corpus merge[/].
@@ -99,7 +99,7 @@ def build(
     )
     for flag, value, known in choices:
         if value not in known:
-            raise UsageError(f"{flag} is {value!r}; expected {' or '.join(known)}")
+            raise not_a_choice(flag, value, known)
     options = TextOptions(include or (), encoding, on_error, max_file_size)
     held_out = parse_fraction(validation) if validation is not None else 0.0
     if held_out is None:

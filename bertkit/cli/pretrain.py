@@ -7,15 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from bertkit.cli.option_files import preset_options, read_options, without_replaced
 from bertkit.cli.options import (
     NewRun,
     Overwrite,
     Resume,
-    preset_options,
-    read_options,
     require_output_dir,
     with_options,
-    without_replaced,
 )
 from bertkit.cli.presets import PRETRAINING_PRESETS
 from bertkit.config import PretrainConfig, options_of

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.finetune import ask
+from bertkit.cli.asked import ask
 from bertkit.cli.options import (
     FreshHead,
     Model,

@@ -20,7 +20,8 @@ from trained import train
 
 from bertkit import __version__
 from bertkit.cli.finetune import finetune
-from bertkit.cli.options import read_options, recipe_names
+from bertkit.cli.option_files import read_options
+from bertkit.cli.options import recipe_names
 from bertkit.config import TrainConfig, options_for
 from bertkit.errors import UsageError
 from bertkit.runs.finetuning.finetune import try_finetuning

@@ -61,7 +61,7 @@ def mnli(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list
 
 
 def scores_of(model: Path | str, *splits: str, recipe: str | None = None, **options: Any) -> dict[str, Any]:
-    return evaluate_target(open_target(str(model), recipe, options), splits or None).scored.scores
+    return evaluate_target(open_target(str(model), recipe, options), splits).scored.scores
 
 
 # --- any model of transformers ---------------------------------------------------------------------------------------------

@@ -114,17 +114,17 @@ def evaluate(
         what = "--corpus is for pre-trained models; this model is scored on the labelled rows of a task"
         raise UsageError(what, hint="leave it out; --split, --validation or --test chooses the rows")
     opened = open_target(run, recipe, overrides, others=others)
-    found = evaluate_target(opened, tuple(splits) or None)
+    found = evaluate_target(opened, splits)
     progress.note(f"computed in {found.predictor.precision.name}")
     report = report_scores(name, found, intervals=intervals, errors=errors)
     show(report)
     on_scores(report.json)
-    if output_dir is not None and not progress.console.quiet:
+    if output_dir is not None and progress.is_main_process():
         write_predictions(opened.task, found, output_dir)
     return report.json
 
 
-def evaluate_target(target: Opened, splits: tuple[str, ...] | None = None, *, checked: bool = False) -> Evaluated:
+def evaluate_target(target: Opened, splits: Sequence[str] = (), *, checked: bool = False) -> Evaluated:
     """Predict and score every split; by default those of the target's recipe. checked: whether the remarks on their rows have
     been shown. Raises UsageError, DataError.
     """

@@ -58,7 +58,7 @@ def write_submission(
         else:
             (constant,) = _format_predictions(name, task, [None])
             columns[file], sources[file] = [constant] * task.files[file][1], f"no run: the constant {constant}"
-    if progress.console.quiet:  # only the main process writes
+    if not progress.is_main_process():
         return sources
     tables = {
         f"{file}.tsv": "index\tprediction\n" + "".join(f"{index}\t{value}\n" for index, value in enumerate(column))

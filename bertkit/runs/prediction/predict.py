@@ -70,9 +70,11 @@ def predict_to(
         what = f"--safe-csv is for CSV, and the output is {to.form.ending.lstrip('.')}"
         raise UsageError(what, hint="name it .csv, or --format csv")
     begun = None if overwrite else to.recorded
-    how = begun.how if begun is not None else {}
+    how = begun.how if begun is not None else {}  # an unfinished command's settings, unless the user sets them anew
     run, *others = runs_to_use(target, ensemble=ensemble)
-    before = _as_before(how, options)
+    if "threads" in how:
+        torch.set_num_threads(how["threads"])
+    before = {name: how[name] for name in ("precision", "micro_batch_tokens") if name in how and name not in options}
     predictor, blocks_of = _open(run, others, recipe, options | before, sources, split, layout.top_k)
     presentation = predictor.presentation
     layout.refuse_others(presentation.details, presentation.kind)
@@ -86,13 +88,6 @@ def predict_to(
     if lost := presentation.lost_in(to.form.ending):
         progress.warn(lost)
     _Command(predictor, blocks_of, layout, to, overwrite).run(_settings(predictor, split, overrides, to))
-
-
-def _as_before(how: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The precision and micro-batch size of an unfinished command, where the user sets none; others are refused later."""
-    if "threads" in how:
-        torch.set_num_threads(how["threads"])
-    return {name: how[name] for name in ("precision", "micro_batch_tokens") if name in how and name not in options}
 
 
 def _open(
@@ -150,8 +145,8 @@ class _Command:
 
     @property
     def writes(self) -> bool:
-        """Whether this process writes: for a single file, only the main process does, the only one that prints."""
-        return len(self.to.files) > 1 or not progress.console.quiet
+        """Whether this process writes: for a single file, only the main process does."""
+        return len(self.to.files) > 1 or progress.is_main_process()
 
     def run(self, state: OutputState) -> None:
         everyone = self.predictor.processes
@@ -236,12 +231,11 @@ class _Command:
                     rate.skip(rows.done)
                     continue
                 window = predict_window(self.predictor, rows, rate)
-                new = window.examples.remarks
-                told = zip(new[:2], seen[:2], strict=True)
-                report_remarks(Remarks(*(tuple(each for each in lines if each not in before) for lines, before in told)))
-                seen += new._replace(left_out=())
+                remarks = window.examples.remarks._replace(left_out=())
+                report_remarks(remarks.without(seen))
+                seen += remarks
                 manifest.raise_if_damaged()
-                output.faults.add(new.left_out)
+                output.faults.add(window.examples.remarks.left_out)
                 if chooser is not None:
                     chooser.add(window)
                     output.write(b"", window.counts)

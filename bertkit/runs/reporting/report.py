@@ -52,7 +52,7 @@ def write_report(
         sections = [*described, Section("Settings", [_settings(runs)])]
     sections += chain.from_iterable(found.values())
     page = render(f"Report of {', '.join(found)}", sections, paths=_relative_paths(names, runs))
-    if not progress.console.quiet:
+    if progress.is_main_process():
         write_files(output.absolute().parent, {output.name: page}, locked=False)
     progress.note(f"wrote {output}, {len(page.encode()) / 1e3:.0f} kB")
 

@@ -42,7 +42,7 @@ def describe_tasks(runs: Sequence[ReportedRun], rows: int, recipe_name: str | No
     results: list[Result] = []
     for run in runs:
         target = open_target(str(run.folder), recipe_name, {})
-        found = evaluate_target(target, tuple(results[0].found.splits) if results else None, checked=bool(results))
+        found = evaluate_target(target, [*results[0].found.splits] if results else (), checked=bool(results))
         results.append(Result(run, found))
         for split, of_first in results[0].found.splits.items():
             refuse_other_rows(found.splits[split].examples, of_first.examples, split, name=run.name, first_name=runs[0].name)
