@@ -470,7 +470,12 @@ def test_a_test_split_needs_no_labels(tmp_path: Path) -> None:
     checked = check(tmp_path)
     assert counts_of(checked)[0] == {"train": 20, "test": 2}
     unscored: Found = ("note", "test: cannot be scored", ["test.csv"])
-    assert_found(checked, ("warning", "test: 1 of 2 rows also in train", ["test.csv:2"]), unscored)
+    assert_found(
+        checked,
+        ("warning", "no rows to evaluate on", [tmp_path.name]),
+        ("warning", "test: 1 of 2 rows also in train", ["test.csv:2"]),
+        unscored,
+    )
 
 
 def test_a_test_split_is_checked_as_the_others_are(tmp_path: Path, tiny_model_dir: Path) -> None:

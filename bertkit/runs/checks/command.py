@@ -9,7 +9,7 @@ from typing import Any
 from bertkit import progress
 from bertkit.errors import DataError, MachineError, ModelError, UsageError
 from bertkit.readers.remote import is_url
-from bertkit.report import show
+from bertkit.report import Finding, show
 from bertkit.runs.checks.data import open_data
 from bertkit.runs.checks.labelled import Checked, check_data
 from bertkit.runs.checks.training import TrainingChecks
@@ -46,13 +46,15 @@ def check_labelled(
         progress.warn(f"{what}, because its base model does not open: {error}")
         model, pretrained = target, open_model_or_run(target)
     checked = check_data(opened, splits, pretrained)
-    report = checked.report(target)
-    found = report.json
+    to_beat = None
     if pretrained is None:
         progress.note("without --model, lengths and unknown tokens are not checked, and no examples are shown")
-        if (to_beat := _baselines(opened, checked)) is not None:
-            show(to_beat.report())
-            found["baselines"] = to_beat.first_scores()
+        to_beat = _baselines(opened, checked)
+    report = checked.report(target)
+    found = report.json
+    if to_beat is not None:
+        show(to_beat.report())
+        found["baselines"] = to_beat.first_scores()
     show(report)
     if pretrained is not None and checked.has_errors:
         if (rows := next(iter(checked.splits.values()), None)) is not None:  # None if no split could be read
@@ -78,11 +80,12 @@ def check_labelled(
 
 
 def _baselines(recipe: Recipe, checked: Checked) -> Baselines | None:
-    """What a model on this data has to beat; None if that cannot be told."""
+    """What a model on this data has to beat; None if that cannot be told, with a finding if rows to evaluate on are missing."""
     if checked.has_errors or not recipe.eval_splits:
         return None
     try:
         return baselines_of_data(recipe, recipe.eval_splits[0])
     except DataError as error:  # too few rows to hold some out
-        progress.warn(f"finetune needs rows to evaluate on: {error.line}")
+        places = (error.where,) if error.where else ()
+        checked.findings.append(Finding("warning", f"finetune needs rows to evaluate on: {error.what}", places, error.hint))
         return None
