@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bertkit import progress
-from bertkit.errors import UsageError, listed, plural
+from bertkit.errors import UsageError, listed, not_a_choice, plural
 from bertkit.readers.documents import Document, Documents
 from bertkit.readers.faults import POLICIES, Faults
 from bertkit.readers.text_sources import Source, look_for
@@ -31,7 +31,7 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         if self.on_error not in POLICIES:
-            raise UsageError(f"--on-error is {self.on_error!r}; expected {' or '.join(POLICIES)}")
+            raise not_a_choice("--on-error", self.on_error, POLICIES)
 
 
 class TextSources:

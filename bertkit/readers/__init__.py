@@ -34,6 +34,11 @@ class Remarks(NamedTuple):
     warnings: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, *, note: str | None = None, warning: str | None = None) -> Remarks:
+        """At most one note and one warning."""
+        return cls((note,) if note else (), (warning,) if warning else ())
+
     def without(self, known: Remarks) -> Remarks:
         """These remarks, but for those that are known."""
         return Remarks(*(tuple(line for line in own if line not in those) for own, those in zip(self, known, strict=True)))
@@ -84,8 +89,12 @@ class Examples:
         return self.own_names.get(column, column)
 
     def given(self, names: Iterable[str]) -> dict[str, Sequence[Any]]:
-        """Those of the columns that there are, in this order."""
+        """The columns with these names that exist, in this order."""
         return {name: self.columns[name] for name in names if name in self.columns}
+
+    def with_remarks(self, more: Remarks) -> Examples:
+        """The same rows, with more remarks."""
+        return replace(self, remarks=self.remarks + more)
 
     def texts(self, column: str, *, may_be_empty: bool, may_be_number: bool = False) -> Sequence[str]:
         """The values of a column as text; numbers too, if allowed.
@@ -134,7 +143,7 @@ class Examples:
         if not faults:
             return self
         rest = self.select([row for row in range(len(self)) if row not in faults])
-        return replace(rest, remarks=self.remarks + Remarks(left_out=tuple(faults.values())))
+        return rest.with_remarks(Remarks(left_out=tuple(faults.values())))
 
     def part(self, begin: int, end: int) -> Examples:
         """The rows from `begin` up to `end`."""

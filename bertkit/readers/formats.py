@@ -157,7 +157,7 @@ def read_blocks(
         if on_error == "skip" and "keep_broken" in form.options:
             given["keep_broken"], content.faults = True, Faults("skip")
         for block in form.parse(content, **_taken(given, form, content.source)):
-            why = Remarks(warnings=(content.faults.first,)) if content.faults.first else Remarks()
+            why = Remarks.of(warning=content.faults.first)
             done = content.share if block.done is None else block.done
             yield replace(block, done=done, remarks=block.remarks + why)
 

@@ -210,11 +210,13 @@ class Recipe(ABC):
             reference={},  # published scores hold for the recipe's own data only
         )
 
+    def has_split(self, split: str) -> bool:
+        """Whether the folder of --data has this split."""
+        return self.data is not None and self.folder.has(Path(self.data), split, self.file_endings)
+
     def _splits_there(self) -> tuple[str, ...]:
         """The splits to evaluate on; of several variants of one split, such as fifteen languages, those that the folder has."""
-        if self.data is None:
-            return self.eval_splits
-        there = {split for split in self.eval_splits if self.folder.has(Path(self.data), split, self.file_endings)}
+        there = {*filter(self.has_split, self.eval_splits)}
         names = {split.partition("_")[0] for split in there}
         return tuple(split for split in self.eval_splits if split in there or split.partition("_")[0] not in names)
 
@@ -316,7 +318,7 @@ class Recipe(ABC):
         unread = [why for why in faults.values() if why.startswith(_UNREAD)]
         if labelled and len(unread) > len(rows) / 2:
             what = f"{len(unread)} of {len(rows)} rows are empty or cannot be read; are encoding and separator right?"
-            rest = replace(rest, remarks=rest.remarks + Remarks(warnings=(f"{rows.source}: {what}",)))
+            rest = rest.with_remarks(Remarks.of(warning=f"{rows.source}: {what}"))
         return rest
 
     def _numbered(self, rows: Examples) -> Examples:

@@ -149,7 +149,7 @@ class _Source:
             rows = recipe.read_file(file)
             if others := other_shards(Path(file)):
                 what = f"{file} is one of {len(others) + 1} files with the rows of a split; the others are not read"
-                rows = replace(rows, remarks=rows.remarks + Remarks(warnings=(f"{what} (--data FOLDER reads all of them)",)))
+                rows = rows.with_remarks(Remarks.of(warning=f"{what} (--data FOLDER reads all of them)"))
             self.whole[file] = rows
         return self.whole[file]
 
@@ -170,7 +170,7 @@ class _Source:
             raise DataError(f"the recipe's prepare returns {type(prepared).__name__}; expected rows", where=rows.source)
         if dropped := len(rows) - len(prepared):
             note = f"the recipe drops {dropped} of {len(rows)} rows"
-            prepared = replace(prepared, remarks=prepared.remarks + Remarks((note,)))
+            prepared = prepared.with_remarks(Remarks((note,)))
         return prepared
 
 

@@ -24,7 +24,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertkit.errors import ModelError, UsageError
 from bertkit.features import Growing, Ragged, offsets_of, ranges
-from bertkit.files import read_json, write_files
+from bertkit.files import json_text, read_json, write_files
 from bertkit.files.output_folder import Kind
 from bertkit.text.truncation import cut_texts
 
@@ -250,8 +250,8 @@ class Tokenizer:
         return {
             "tokenizer.json": self.backend.to_str(pretty=True),
             "vocab.txt": _vocab_txt(self.backend.get_vocab(with_added_tokens=False)),
-            "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
-            "special_tokens_map.json": json.dumps(self.special_tokens, indent=2) + "\n",
+            "tokenizer_config.json": json_text(settings),
+            "special_tokens_map.json": json_text(self.special_tokens),
         }
 
     def save(self, folder: Path) -> None:

@@ -41,7 +41,7 @@ def split_words(text: str, boundaries: Iterable[int] = (), cut: str | None = Non
         chinese = _CHINESE.match(chunk[0]) is not None
         parts = _chinese_words(chunk[0], chunk.start(), cut) if chinese else _parts(chunk[0], chunk.start())
         for start, end in parts:
-            inner = [cut for cut in cuts if start < cut < end] if cuts else []
+            inner = [edge for edge in cuts if start < edge < end] if cuts else []
             places += zip([start, *inner], [*inner, end], strict=True)
     return places if text.isascii() else [place for place in places if not _is_invisible(text[slice(*place)])]
 

@@ -43,7 +43,7 @@ def parse_prodigy(content: Content, *, keep_broken: bool = False, labelled: bool
         left += len(block) - len(last)
     if last is not None:
         note = (f"skipped {plural(left, 'task')} that annotators rejected or ignored",) if left else ()
-        yield replace(last, remarks=last.remarks + Remarks(note))
+        yield last.with_remarks(Remarks(note))
 
 
 def _tasks(block: Examples, *, labelled: bool) -> Examples:

@@ -55,7 +55,7 @@ def open_data(
 
 def _of_folder(recipe: Recipe, folder: Path) -> tuple[Recipe, tuple[str, ...]]:
     """The recipe with the splits that a data folder has. Raises DataError for none."""
-    splits = [split for split in (*recipe.splits, "test") if recipe.folder.has(folder, split, recipe.file_endings)]
+    splits = [*filter(recipe.has_split, (*recipe.splits, "test"))]
     if recipe.train_split in splits and recipe.held_out_share is not None:
         splits.insert(1, "validation")
     if not splits:
@@ -67,8 +67,7 @@ def _of_folder(recipe: Recipe, folder: Path) -> tuple[Recipe, tuple[str, ...]]:
 
 def _splits_of(recipe: Recipe) -> tuple[str, ...]:
     """The splits of a recipe, and the test split if the user names one or the folder has one."""
-    has_test = recipe.test or (recipe.data and recipe.folder.has(Path(recipe.data), "test", recipe.file_endings))
-    return tuple(dict.fromkeys((*recipe.splits, *(["test"] if has_test else []))))
+    return tuple(dict.fromkeys((*recipe.splits, *(["test"] if recipe.test or recipe.has_split("test") else []))))
 
 
 def _family_of(file: str, overrides: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bertkit import progress
 from bertkit.errors import UsageError, plural
-from bertkit.files import json_text, relative, write_files
+from bertkit.files import relative, write_files, write_json
 from bertkit.metrics.confident_learning import ConfidentLearning, Judged, Verdicts
 from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, start_accelerator
@@ -96,7 +96,7 @@ def find_label_errors(request: Request, output_dir: Path, *, folds: int) -> dict
             write_files(output_dir, {RANKED: lambda aside: aside.write_bytes(content)})
         elif path.read_bytes().removeprefix(BOM_UTF8) != content.removeprefix(BOM_UTF8):
             progress.note(f"{path} has been changed since and is kept; remove it to have it written again")
-        write_files(output_dir, {FOUND: json_text(found)})
+        write_json(output_dir / FOUND, found)
     return found
 
 

@@ -127,8 +127,7 @@ def _refuse_missing_splits(recipes: Mapping[str, Recipe]) -> None:
     incomplete = {}
     for task, recipe in recipes.items():
         splits = (recipe.train_split, *recipe.eval_splits) if recipe.data else ()
-        missing = [split for split in splits if not recipe.folder.has(Path(str(recipe.data)), split, recipe.file_endings)]
-        if missing:
+        if missing := [split for split in splits if not recipe.has_split(split)]:
             incomplete[task] = f"{task}: no file for {' and '.join(missing)} ({recipe.data})"
     if incomplete:
         rest = [task for task in recipes if task not in incomplete]

@@ -34,7 +34,7 @@ def windows(blocks: Iterable[Examples]) -> Iterator[Examples]:
         names = names or block.columns
         if late := [name for name in block.columns if name not in names]:
             what = f"ignored {'a column' if len(late) == 1 else 'columns'} missing from the first rows: {', '.join(late)}"
-            block = replace(block, remarks=block.remarks + Remarks(warnings=(f"{what} ({block.source})",)))
+            block = block.with_remarks(Remarks.of(warning=f"{what} ({block.source})"))
         block = replace(block, columns={name: block.columns.get(name) or [None] * len(block) for name in names})
         at = 0
         while len(block) - at >= missing:

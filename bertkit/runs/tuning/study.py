@@ -68,10 +68,13 @@ class Search(NamedTuple):
 
 
 class _Tuning(NamedTuple):
-    """What all trials share. resolved: the request's recipe. split: of the rows that no trial sees. wanted: how many trials."""
+    """What all trials share. resolved: the request's recipe. dev: the split whose first score decides. split: that of the rows
+    that no trial sees. wanted: how many trials.
+    """
 
     request: Request
     resolved: Recipe
+    dev: str
     data: Splits
     split: str
     plan: dict[str, Any]
@@ -129,7 +132,7 @@ def _prepare(
     if held_out in (*resolved.splits, SET_ASIDE):
         hint = "give a share of the training rows, such as 10%, or another split, such as test"
         raise UsageError(f"--held-out is {held_out}; expected rows that no trial sees", hint=hint)
-    _ = resolved.first_eval_split  # raises without one
+    dev = resolved.first_eval_split
     output = OutputFolder.prepare(output_dir, TUNING, resume=True, overwrite=overwrite, reads=request.reads)
     data = read_splits(resolved, (*resolved.splits, split))
     assert data.training is not None
@@ -142,7 +145,7 @@ def _prepare(
         "tuning": {"search": space, "held_out": held_out, "prune": search.prunes},
     }
     wanted = min(search.trials or space.points or DRAWN, space.points or sys.maxsize)
-    return _Tuning(request, resolved, data, split, as_json(plan), wanted), output
+    return _Tuning(request, resolved, dev, data, split, as_json(plan), wanted), output
 
 
 def _train_trials(tuning: _Tuning, trials: Trials, deadline: float, *, keep: bool) -> None:
@@ -174,7 +177,7 @@ def _train_winner(tuning: _Tuning, trials: Trials, output_dir: Path, seeds: int,
     progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
     winner, folder = tuning.trial(best.params), output_dir / _BEST
     finetune_series(SEEDS, winner, folder, count=seeds, overwrite=moved and folder.is_dir())
-    judged = {split: tuning.data.rows[split] for split in (tuning.resolved.first_eval_split, tuning.split)}
+    judged = {split: tuning.data.rows[split] for split in (tuning.dev, tuning.split)}
     summary["gap"] = _gap(winner.recipe.resolved(), SEEDS.runs_in(folder), judged, processes)
     write_json(output_dir / TUNING_FILE, summary)
     return summary

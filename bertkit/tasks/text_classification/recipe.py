@@ -182,7 +182,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             self._require_label(as_read, columns)
             if self.multi_label and labels is not None and (bare := labels.count(())):
                 note = f"{bare} of {plural(len(labels), 'row')} {'has' if bare == 1 else 'have'} no label"
-                rows = replace(rows, remarks=rows.remarks + Remarks((note,)))
+                rows = rows.with_remarks(Remarks((note,)))
         return replace(rows, columns=standard, label_names={"label": names} if names else {}, own_names=columns)
 
     def _unlisted(self, rows: Examples, columns: dict[str, str]) -> Examples:

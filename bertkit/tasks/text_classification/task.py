@@ -92,7 +92,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
             labels=labels,
             numbers=recipe.labels,
             positive=data_labels[1] if len(data_labels) == len(labels) == 2 else None,
-            remarks=Remarks(warnings=(*spelling_warnings(data_labels), *([warning] if warning else []))),
+            remarks=Remarks(warnings=spelling_warnings(data_labels)) + Remarks.of(warning=warning),
         )
         if recipe.class_weights is None:
             return task
@@ -122,7 +122,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
             positive=positive or ((numbers or labels)[1] if len(labels) == 2 else None),
             thresholds=thresholds if recipe.multi_label else None,
             weights=weights,
-            remarks=Remarks(warnings=(warning,) if warning else ()),
+            remarks=Remarks.of(warning=warning),
         )
 
     @classmethod

@@ -64,7 +64,7 @@ def _find_scheme(recipe: TokenClassification, examples: Examples) -> tuple[str |
         tag = next(tag for tags in examples.columns["tags"] for tag in tags if detect_scheme([[tag]]) is None)
         raise UsageError(f"{asked} is for chunk tags such as B-PER; the data has {tag!r}")
     warning = stray_tags_warning(examples)
-    return None, Remarks(warnings=(warning,) if warning else ())
+    return None, Remarks.of(warning=warning)
 
 
 def settle_tags(
@@ -89,7 +89,7 @@ def settle_tags(
         elif recipe.scheme is not None:
             tags = [[canonical(tag) for tag in row] for row in tags]  # --scheme converts BMES and BILOU to IOBES
     whole = whole_words(with_tags(examples, tags), known, scheme).columns["tags"]
-    return whole, scheme, given, Remarks((form,) if form is not None else ()) + remarks
+    return whole, scheme, given, Remarks.of(note=form) + remarks
 
 
 def in_scheme(tags: list[list[str]], scheme: str) -> tuple[list[list[str]], Remarks]:

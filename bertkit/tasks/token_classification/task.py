@@ -111,7 +111,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
                 what = f"the model's intents are {listed(block['intents'], 12)}; the data's are {listed(intents, 12)}"
                 raise ModelError(what, hint=FRESH_HEAD)
             intents = tuple(block["intents"])
-        remarks += Remarks(warnings=(*spelling_warnings(labels), *([warning] if warning else [])))
+        remarks += Remarks(warnings=spelling_warnings(labels)) + Remarks.of(warning=warning)
         column = examples.own_name("tags")
         return cls(
             recipe=replace(recipe, words=recipe.words or usual_cut(examples)),
@@ -143,7 +143,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             intents=tuple(block.get("intents") or ()) if recipe.intent else (),
             weights=renamed(block["class_weights"], known, names) if "class_weights" in block else None,
             conllu_column=block.get("conllu_column"),
-            remarks=Remarks(warnings=(warning,) if warning else ()),
+            remarks=Remarks.of(warning=warning),
         )
 
     # --- the model ---
@@ -190,8 +190,8 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
             what = f"not all tags are chunk tags such as B-PER, as in training: {', '.join(dict.fromkeys(tags[row]))}"
             raise DataError(what, where=examples.where(row), hint="if the tags are in another column, name it with --column")
         tags, converted = in_scheme(tags, self.scheme)
-        noticed = (Remarks((form,) if form is not None else ()) + converted).without(self.remarks)
-        return replace(with_tags(examples, respell(tags, self.labels)), remarks=examples.remarks + noticed)
+        noticed = (Remarks.of(note=form) + converted).without(self.remarks)
+        return with_tags(examples, respell(tags, self.labels)).with_remarks(noticed)
 
     def refuses_labels(self, new: Collection[str], known: Collection[str]) -> bool:
         """Whether a tag differs from a known one only in case; others are ignored in the loss."""
