@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 from bertkit import progress
 from bertkit.errors import listed
-from bertkit.files import UNFINISHED, json_line, jsonl_text
+from bertkit.files import UNFINISHED
 
 LOG_FILE = "metrics.jsonl"
 
@@ -22,7 +23,7 @@ class MetricsLog:
 
     def append(self, event: dict[str, Any]) -> None:
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json_line(event) + "\n")
+            file.write(json.dumps({key: _finite(value) for key, value in event.items()}) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
         """The events, without damaged lines."""
@@ -33,7 +34,7 @@ class MetricsLog:
         lines = self._lines()
         kept = [event for event in lines if event is not None and event["step"] <= step]
         aside = self.path.with_name(f"{UNFINISHED}{LOG_FILE}")
-        aside.write_text(jsonl_text(kept), encoding="utf-8")
+        aside.write_text("".join(json.dumps(event) + "\n" for event in kept), encoding="utf-8")
         os.replace(aside, self.path)
         if lost := [number for number, event in enumerate(lines, start=1) if event is None]:
             which = listed([*map(str, lost)])
@@ -50,3 +51,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return event if isinstance(event, dict) and isinstance(event.get("step"), int) else None
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
