@@ -270,7 +270,7 @@ class TrainConfig:
         None, "evaluate and save every this many steps; default: each epoch", unit="steps", minimum=1
     )
     save_steps: int | None = option(
-        None, "save every this many steps, and each new best model; default: at each evaluation", unit="steps", minimum=1
+        None, "save every this many steps, each new best and the last; default: at each evaluation", unit="steps", minimum=1
     )
     keep_checkpoints: str = option("1", "how many of the newest checkpoints to keep: a number, or all")
     keep_training_state: bool = option(False, "keep the optimizer's state in the checkpoints of a finished run")
@@ -278,7 +278,7 @@ class TrainConfig:
         None, "stop after this many evaluations in a row without a new best checkpoint", unit="evaluations", minimum=1
     )
     logging_steps: int = option(
-        10, "log loss and learning rate to metrics.jsonl every this many steps", unit="steps", minimum=1
+        10, "log loss and learning rate to metrics.jsonl every this many steps, and at each save", unit="steps", minimum=1
     )
     track: tuple[str, ...] | None = option(None, "also report to these dashboards: tensorboard, wandb, trackio, mlflow")
 

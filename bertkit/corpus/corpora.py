@@ -34,7 +34,7 @@ class Corpus(NamedTuple):
 
     @property
     def shards_sha256(self) -> str | None:
-        """sha256 of the shards' manifests: another one means other sequences. None for a corpus without a manifest."""
+        """sha256 of the shards' manifests, so of all that is read. None for a corpus without a manifest."""
         manifest = Manifest.read(self.folder, CORPUS_FILES)
         if manifest is None:
             return None
@@ -92,5 +92,5 @@ def short_names(paths: Sequence[str]) -> list[str]:
         endings = (own[-count:] for count in range(1, len(own)))
         return str(Path(*next((end for end in endings if [other[-len(end) :] for other in split].count(end) == 1), own)))
 
-    times = [paths[: at + 1].count(path) for at, path in enumerate(paths)]
+    times = [split[: at + 1].count(path) for at, path in enumerate(split)]
     return [shortest(path) + (f" ({number})" if number > 1 else "") for path, number in zip(split, times, strict=True)]

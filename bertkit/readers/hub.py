@@ -169,6 +169,6 @@ def _explain(error: Exception, path: str, name: str | None, split: str, offline:
 
 
 def _no_split(split: str, known: Collection[str], where: str) -> DataError:
-    held_out = split != "train" and "train" in known and Path(where).is_dir()
-    more = "; --validation 10% holds out training rows" if held_out else ""
+    held_out = split.partition("_")[0] in ("validation", "dev") and "train" in known and Path(where).is_dir()
+    more = f"; --data {where} --validation 10% holds out training rows" if held_out else ""
     return DataError(f"no split {split!r}", where=where, hint=f"known: {', '.join(known)}{more}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -122,7 +122,8 @@ class RunFolder:
         if changed := changed_settings(old, new):
             what = f"the folder holds an unfinished run with different settings: {changed}"
             hint = f"repeat its command, or {NEW_FOLDER}"
-            if values["recipe"].get("family") == PRETRAINING and not changed_settings(old | {"data": {}}, new | {"data": {}}):
+            only_data = not changed_settings(old | {"data": {}}, new | {"data": {}})
+            if values["recipe"].get("family") == PRETRAINING and only_data and _sources(old) != _sources(new):
                 hint = f"to continue with another corpus, repeat its command and add --continue-with CORPUS; or {NEW_FOLDER}"
             raise UsageError(what, where=str(self.output.path), hint=hint)
 
@@ -211,6 +212,11 @@ def replaced(folder: OutputFolder, accelerator: Accelerator) -> Iterator[None]:
     with folder.replaced() if accelerator.is_main_process else nullcontext():
         accelerator.wait_for_everyone()
         yield
+
+
+def _sources(run: Mapping[str, Any]) -> list[Any]:
+    """Where the data of a run is."""
+    return [value for key, value in flat(run["data"], "data") if key.endswith(".source")]
 
 
 def _refuse_stateless(checkpoint: Path | None) -> None:

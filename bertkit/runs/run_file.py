@@ -179,8 +179,8 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if not all(any(key.startswith(_CONFIG) for key in side) for side in (before, after)):
         unknown |= {key for side in (before, after) for key in side if key.startswith(_CONFIG)}
     changed = [key for key in {**before, **after} if key not in _MAY_CHANGE | unknown and before.get(key) != after.get(key)]
-    # changed features follow from changed rows or settings: those are named instead
-    causes = [key for key in changed if not (key.startswith("data.") and key.endswith(".sha256"))]
+    # changed features follow from changed rows or settings, and changed shards from changed text: those are named instead
+    causes = [key for key in changed if not (key.startswith("data.") and key.endswith((".sha256", ".shards_sha256")))]
     return listed(
         [*dict.fromkeys(_describe_change(key, before.get(key), after.get(key)) for key in causes or changed)], 4, "; "
     )

@@ -10,7 +10,7 @@ from itertools import chain, groupby
 from statistics import fmean
 from typing import Any
 
-from bertkit.errors import DataError, UsageError, plural
+from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
 from bertkit.runs.inference.language_model import filled_text
 from bertkit.runs.inference.predictor import Predictor, Row
@@ -93,8 +93,9 @@ def _fills(model: Predictor, examples: Examples, row: int, found: Prediction, to
     mask = tokenizer.mask_token
     if not (masks := found.details["fills"]):
         raise DataError(f"no {mask} in the text, or none in its first {model.max_length} tokens")
-    if len(masks) * top_k * len(text) > MOST_CHARACTERS:  # each fill repeats the whole text
-        what = f"the answer would repeat {len(text)} characters for {plural(len(masks), mask)} and top_k {top_k}"
+    times = sum(len(fills[:top_k]) for fills in masks)
+    if times * len(text) > MOST_CHARACTERS:
+        what = f"the answer would repeat the text of {len(text)} characters {times} times, once for each fill of each {mask}"
         raise DataError(what, hint="send a shorter text, or ask for fewer fills")
     answers = [
         [

@@ -184,29 +184,29 @@ class Recipe(ABC):
         """
         recipe = filled(self)
         refuse_without_effect(recipe)
-        if not recipe.names_files:
-            if recipe.dataset is None and recipe.data is None:
-                raise UsageError("no data is given", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
-            if named := [split for split in SPLITS if (file := getattr(recipe, split)) and not parse_held_out(file)]:
-                raise UsageError(f"--data and --{named[0]} FILE exclude each other", hint="--train FILE --validation 10%")
-            refuse_url(recipe.data)
-            recipe = replace(recipe, data=_absolute(recipe.data))
-            if recipe.validation:
-                return replace(recipe, eval_splits=("validation",), reference={})
-            return replace(recipe, eval_splits=recipe._splits_there())
-        if recipe.train == "-":
-            what = "--train cannot be standard input (-): the training data is read more than once"
-            raise UsageError(what, hint="save it to a file first")
         validation = recipe.validation or ("10%" if recipe.train else None)
         if validation and re.fullmatch(r"[\d.]+", validation) and not Path(validation).exists():
             what = f"--validation is {validation}; expected a file, a share such as 10%, or a fold such as 1/5"
-            raise UsageError(what, hint="write a share as a percentage, such as 10%" if recipe.train else None)
+            raise UsageError(what, hint="write a share as a percentage, such as 10%" if recipe.train or recipe.data else None)
+        if not recipe.names_files:
+            if recipe.dataset is None and recipe.data is None:
+                raise UsageError("no data is given", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
+            is_share = recipe.held_out_share is not None
+            if others := [split for split in SPLITS if getattr(recipe, split) and not (is_share and split == "validation")]:
+                raise UsageError(f"--data and --{others[0]} FILE exclude each other", hint="--train FILE --validation 10%")
+            refuse_url(recipe.data)
+            there, reference = recipe._splits_there(), recipe.reference
+            if recipe.validation:
+                there, reference = ("validation", *(each for each in there if each.partition("_")[0] != "validation")), {}
+            return replace(recipe, data=_absolute(recipe.data), eval_splits=there, reference=reference)
+        if recipe.train == "-":
+            raise UsageError("--train cannot be standard input (-): it is read more than once", hint="save it to a file first")
         files = {"train": recipe.train, "validation": validation, "test": recipe.test}
-        named = [split for split in ("validation", "test") if files[split]]
+        named = tuple(split for split in ("validation", "test") if files[split])
         return replace(
             recipe,
             **{split: _absolute(file) for split, file in files.items()},
-            eval_splits=tuple(named[:1] if recipe.train else named),
+            eval_splits=named[:1] if recipe.train else named,
             reference={},  # published scores hold for the recipe's own data only
         )
 

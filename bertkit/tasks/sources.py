@@ -96,7 +96,7 @@ class Folder:
         wanted = self.files.get(split) or " or ".join(f"{split}{ending}" for ending in likely[:3])
         what = f"no file for the split {split}, as {wanted}; the folder has {listed(names, 12) or 'nothing'}"
         hint = "name the files yourself: --train FILE --validation FILE, or --train FILE --validation 10%"
-        if split != "train" and self.has(folder, "train", endings):
+        if split.partition("_")[0] == "validation" and self.has(folder, "train", endings):
             hint = f"hold out training rows: --data {folder} --validation 10%"
         if find_split_file(folder, split, endings_of([PARALLEL])):
             hint = f"seq.in and seq.out are sentences with tags: bertkit finetune token-classification --data {folder}"

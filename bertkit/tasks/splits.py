@@ -143,7 +143,9 @@ class _Source:
             known = [each for each in (*SPLITS, SET_ASIDE) if getattr(recipe, each) is not None]
             hint = f"--{split} FILE names one" if split in SPLITS else did_you_mean(split, known)
             if split == "train" and recipe.validation is not None and parse_held_out(recipe.validation) is not None:
-                raise UsageError(f"--validation {recipe.validation} is a share of the training rows, and --train is missing")
+                raise UsageError(
+                    f"--validation {recipe.validation} is a share of training rows; expected --train or --data with it"
+                )
             raise UsageError(f"no file is named for split {split!r}", hint=hint)
         if file not in self.whole:
             rows = recipe.read_file(file)

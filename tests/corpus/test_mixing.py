@@ -139,6 +139,7 @@ def test_names_are_short_and_differ(folder: Path, tmp_path: Path) -> None:
     assert open_corpora([tmp_path / "own:2"]) == [Corpus("short", tmp_path / "own:2", open_corpora([folder / "short"])[0].meta)]
     assert short_names(["a/x", "b/x", "b/y"]) == ["a/x", "b/x", "y"]
     assert short_names(["x", "a/y", "x", "a/y", "x"]) == ["x", "a/y", "x (2)", "a/y (2)", "x (3)"]
+    assert short_names(["./a.txt", "a.txt"]) == ["a.txt", "a.txt (2)"]
     assert short_names(["/data/a/x", "/data/b/x", "x", "hub:me/y"]) == ["a/x", "b/x", "x", "y"], "not all of a path"
 
 

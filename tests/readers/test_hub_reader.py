@@ -245,7 +245,9 @@ def test_folders_of_arrow_and_parquet(tmp_path, cache, capfd, layout):
     assert list(examples.lines) == [0, 1]
     error = refused(read_hub, str(folder), name, split="dev")
     assert "'dev'" in error.what
+    assert f"--data {folder}" in error.hint
     assert "--validation 10%" in error.hint
+    assert "--data" not in refused(read_hub, str(folder), name, split="test").hint
     if layout != "saved alone":
         assert read_hub(str(folder), name, split="validation").columns["label"] == [0]
     assert capfd.readouterr() == ("", "")

@@ -857,8 +857,12 @@ def test_data_of_another_form_is_called_what_it_is(
     run_bertkit, tmp_path: Path, name: str, text: str, code: int, told: str
 ) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
-    ran = run_bertkit("check", name)
+    ran = run_bertkit("check", name, "--json")
     assert (ran.code, told in ran.err.replace(str(tmp_path) + "/", "")) == (code, True), ran.err
+    if told.startswith("warning: "):
+        warnings = [each["what"] for each in json.loads(ran.out)["findings"] if each["severity"] == "warning"]
+        assert told.removeprefix("warning: ") in "; ".join(warnings)
+        assert "1 warning, " in ran.err.splitlines()[-1] or len(warnings) > 1
 
 
 def test_all_rows_that_training_would_refuse_are_told(run_bertkit, tmp_path: Path) -> None:

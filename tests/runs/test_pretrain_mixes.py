@@ -232,7 +232,7 @@ def test_of_each_corpus_a_limited_number_of_sequences_is_evaluated(corpora: Path
 
 
 def test_a_run_does_not_resume_on_a_corpus_that_was_built_otherwise(
-    pretrain: Callable[..., Ran], run_bertkit: Callable[..., Ran], corpora: Path, tiny_tokenizer_dir: Path, tmp_path: Path
+    pretrain: Callable[..., Ran], corpora: Path, tiny_tokenizer_dir: Path, tmp_path: Path
 ) -> None:
     """With the same documents: what is held out now may have been trained on, and sequences may be other ones."""
     texts = [str(corpora / f"{name}.txt") for name in WORDS["own"]]

@@ -595,13 +595,54 @@ def test_a_share_of_a_folders_training_rows_replaces_its_validation_file(tmp_pat
         rows = "".join(f"{split} {row},{'xy'[row % 2]}\n" for row in range(count))
         (tmp_path / f"{split}.csv").write_text("text,label\n" + rows, encoding="utf-8")
     given = {"data": str(tmp_path), "validation": "25%"}
-    recipe = TextClassification(eval_splits=("validation_a", "validation_b")).overridden(given).resolved()
+    recipe = TextClassification(eval_splits=("validation_a", "validation_b", "test")).overridden(given).resolved()
+    assert recipe.eval_splits == ("validation", "test")
     splits = read_splits(recipe, (*recipe.splits, "test")).rows
     assert {split: len(rows) for split, rows in splits.items()} == {"train": 30, "validation": 10, "test": 4}
     assert all(text.startswith("train ") for text in splits["validation"].columns["text"])
-    for split in ("validation", "test", "train"):
+    for split, value in (
+        ("validation", "test.csv"),
+        ("test", "test.csv"),
+        ("train", "test.csv"),
+        ("train", "10%"),
+        ("test", "1/5"),
+    ):
         with pytest.raises(UsageError, match=f"--data and --{split} FILE exclude each other"):
-            dataclasses.replace(recipe, **{split: str(tmp_path / "test.csv")}).resolved()
+            dataclasses.replace(recipe, **{split: value}).resolved()
+    with pytest.raises(UsageError, match="expected a file, a share such as 10%") as error:
+        dataclasses.replace(recipe, validation="0.1").resolved()
+    assert "as a percentage" in str(error.value.hint)
+
+
+@pytest.mark.e2e
+def test_a_run_with_a_share_of_a_folder_is_scored_and_repeated_on_the_same_rows(
+    run_bertkit, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    for split, count in (("train", 40), ("test", 4)):
+        rows = "".join(f"{'good' if row % 2 else 'bad'} {row},{'xy'[row % 2]}\n" for row in range(count))
+        (tmp_path / "data" / f"{split}.csv").write_text("text,label\n" + rows, encoding="utf-8")
+    how = ("--max-steps", 2, "--precision", "fp32", "--device", "cpu", "--no-baselines")
+
+    def described(folder: str) -> dict[str, Any]:
+        run = json.loads((tmp_path / folder / "run.json").read_text(encoding="utf-8"))
+        return {name: (each["rows"], each["rows_sha256"]) for name, each in run["data"].items()} | {
+            "best": run["best"]["scores"]
+        }
+
+    data = ("text-classification", "--data", "data", "--model", tiny_model_dir)
+    ran = run_bertkit("finetune", *data, "--validation", "25%", *how, "--output-dir", "run")
+    assert (ran.code, "has no files" in ran.err) == (0, False), ran.err
+    first = described("run")
+    assert (first["train"][0], first["validation"][0]) == (30, 10)
+    ran = run_bertkit("eval", "run", "--json")
+    assert json.loads(ran.out)["validation/accuracy"] == first["best"]["validation/accuracy"]
+    assert run_bertkit("finetune", "--config", "run/run.json", "--output-dir", "again").code == 0
+    assert described("again") == first
+    assert run_bertkit("finetune", *data, "--folds", 2, *how, "--output-dir", "folds").code == 0
+    folds = [described(f"folds/fold-{number}") for number in (1, 2)]
+    assert [each["validation"][0] for each in folds] == [20, 20]
+    assert folds[0]["validation"] == folds[1]["train"], "other rows"
 
 
 def test_a_split_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:

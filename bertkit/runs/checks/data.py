@@ -55,9 +55,10 @@ def open_data(
 
 def _of_folder(recipe: Recipe, folder: Path) -> tuple[Recipe, tuple[str, ...]]:
     """The recipe with the splits that a data folder has. Raises DataError for none."""
-    splits = [*filter(recipe.has_split, (*recipe.splits, "test"))]
-    if recipe.train_split in splits and recipe.held_out_share is not None:
-        splits.insert(1, "validation")
+    holds_out = recipe.held_out_share is not None and recipe.has_split(recipe.train_split)
+    if not holds_out:
+        recipe = replace(recipe, validation=None, held_out=None)
+    splits = [split for split in (*recipe.splits, "test") if (holds_out and split == "validation") or recipe.has_split(split)]
     if not splits:
         what = "the folder is not a corpus or a run, and has no file named after a split"
         raise DataError(what, where=str(folder), hint=f"check one of its files; {nearest_files(folder / 'train')}")

@@ -77,7 +77,8 @@ class Checked:
             "lengths": self.lengths,
             "findings": [asdict(finding) for finding in findings],
         }
-        return Report([*parts, *self.findings, Finding("note", total)], values)
+        own = sorted(self.findings, key=lambda finding: SEVERITIES.index(finding.severity))
+        return Report([*parts, *own, Finding("note", total)], values)
 
 
 def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | None) -> Checked:
@@ -107,7 +108,6 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
             of_split, of_tokens = check_tokens(recipe, split, examples, pretrained)
             lengths |= {split: of_split} if of_split else {}
             findings += of_tokens
-    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return Checked(examples_of, findings, labels, numbers, lengths, remarks)
 
 

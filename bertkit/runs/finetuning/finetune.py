@@ -153,7 +153,8 @@ def _fit(request: Request, accelerator: Accelerator, given: Given, before: Mappi
     """Read and check everything that a run needs, and show what is noticed. before: run.json of the run to resume, or empty."""
     recipe, pretrained = request.recipe, open_model_or_run(request.model)
     eval_splits, recipe = recipe.eval_splits, recipe.resolved()
-    missing = [] if recipe.validation else [split for split in eval_splits if split not in recipe.eval_splits]
+    wanted = [split for split in eval_splits if not recipe.validation or split.partition("_")[0] != "validation"]
+    missing = [split for split in wanted if split not in recipe.eval_splits]
     if recipe.data is not None and missing:
         progress.note(f"{recipe.data} has no files for some splits, which are not evaluated: {', '.join(missing)}")
     refuse_unusable_trackers(recipe.training.track)

@@ -37,7 +37,7 @@ from bertkit.runs.pretraining.sequences import HeldOutSequences, held_out_sequen
 from bertkit.runs.pretraining.steps import mean_batch_size, steps_of_epochs, steps_of_hours
 from bertkit.runs.pretraining.training import PreparedPretraining, time_first_steps, train_into
 from bertkit.runs.pretraining.weights import build_model
-from bertkit.runs.run_file import describe_run, flat
+from bertkit.runs.run_file import changed_settings, describe_run, flat
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training.loop import refuse_overlap, refuse_unsupported
 from bertkit.training.state import TrainState, read_progress
@@ -197,7 +197,7 @@ def _continued_with(run: RunFolder, step: int, data: dict[str, Any]) -> list[dic
         hint = "name the corpus as the first argument; to continue a run from another folder, give --resume CHECKPOINT"
         raise UsageError("--continue-with is for a run that was stopped; there is none here", where=where, hint=hint)
     continued = [each for each in (run.unfinished or {}).get("continued") or [] if each["step"] <= step]
-    if data == (continued[-1]["data"] if continued else {}):
+    if not changed_settings({"data": continued[-1]["data"] if continued else {}}, {"data": data}):
         return continued
     if not data:
         sources = [corpus["source"] for corpus in continued[-1]["data"].values()]
