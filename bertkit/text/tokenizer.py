@@ -111,7 +111,11 @@ class Tokenizer:
         letters, which lower-cased text could never match (transformers lower-cases even then, silently). Raises ModelError.
         """
         settings = read_json(folder / "tokenizer_config.json")
-        given = {name: settings[key] for name, key in _OPTIONS.items() if isinstance(settings.get(key), bool)}
+        given = {name: settings[key] for name, key in _OPTIONS.items() if settings.get(key) is not None}
+        for name, value in given.items():
+            if not isinstance(value, bool):
+                what = f"{_OPTIONS[name]} is {value!r} in tokenizer_config.json; expected true or false"
+                raise ModelError(what, where=str(folder))
         named = read_json(folder / "special_tokens_map.json") | settings
         with _well_formed(folder):
             contents = {role: _token(named[role]).content for role in SPECIAL_TOKENS if named.get(role)}

@@ -113,6 +113,7 @@ def test_long_fields_are_read_and_the_csv_limit_is_left_alone():
         ("a.csv", 'text,label\n"a\nb",1\nb\n', 4, "missing"),
         ("a.tsv", "text\tlabel\na\t1\nb\tc\t1\n", 3, "\\t"),
         ("a.tsv", "text\tlabel\na\t1\nb;1\n", 3, "--separator ';'"),
+        ("a.tsv", "text\tlabel\na\t1\nb;1;2\n", 3, "if ';' separates its fields, there are 3: name as many columns"),
         ("a.tsv", 'label\ttext\n1\t"one,\ntwo, three"\n', 3, "name the file .csv"),  # a comma is no separator of this
         (
             "a.csv",

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import random
+import re
 import shutil
 from itertools import product
 from pathlib import Path
@@ -217,6 +218,15 @@ def test_options_of_tokenizer_config_decide(folder: Path, alone: bool, lower: bo
     tokenizer, oracle = Tokenizer.load(folder), AutoTokenizer.from_pretrained(folder)
     assert tokenizer.backend.normalizer.lowercase is lower
     assert_same(tokenizer.encode(TEXTS, max_length=64), TEXTS, None, oracle, 64)
+
+
+@pytest.mark.parametrize("value", ["false", 0, []])
+def test_an_option_that_is_neither_true_nor_false_is_refused(folder: Path, value: object) -> None:
+    edit_json(folder / "tokenizer_config.json", do_lower_case=value)
+    with pytest.raises(ModelError, match=f"do_lower_case is {re.escape(repr(value))} in tokenizer_config.json"):
+        Tokenizer.load(folder)
+    edit_json(folder / "tokenizer_config.json", do_lower_case=None)
+    assert Tokenizer.load(folder).backend.normalizer.lowercase is True, "as tokenizer.json has it"
 
 
 def test_tokenizer_class_that_takes_tokenizer_json_as_it_stands(folder: Path) -> None:

@@ -360,6 +360,8 @@ def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool) -> s
         return "a quoted text continues on another line, but tab-separated files have no quotes: name the file .csv"
     if len(row) == 1 and (other := next((s for s in _SEPARATORS if row[0].count(s) == width - 1), None)):
         return _separator_hint(other)
+    if len(row) == 1 < width and (count := row[0].count(other := max(_SEPARATORS, key=row[0].count))):
+        return f"if {other!r} separates its fields, there are {count + 1}: name as many columns"
     if len(row) < width:
         return "is a field missing, or is a text split over two lines?"
     title = f"{IF_TITLE}; else " if width == 1 else ""
