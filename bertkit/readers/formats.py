@@ -176,6 +176,11 @@ def endings_of(formats: Sequence[Format]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ending for form in formats for ending in form.endings))
 
 
+def kind_of_split(split: str) -> str:
+    """A split's name without its variant: "validation" for "validation_matched"."""
+    return split.partition("_")[0]
+
+
 def find_split_file(folder: Path, split: str, endings: Sequence[str] = endings_of(TEXTS)) -> Path | None:
     """The data file of a split in a folder: train.tsv, dev.csv.gz, validation_matched.jsonl; None if there is none.
 

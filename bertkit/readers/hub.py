@@ -14,7 +14,7 @@ from bertkit.errors import DataError, MachineError, UserError, listed
 from bertkit.files import in_background
 from bertkit.readers import Examples
 from bertkit.readers.content import nearest_files
-from bertkit.readers.formats import find_split_file, read_file
+from bertkit.readers.formats import find_split_file, kind_of_split, read_file
 from bertkit.readers.parsers.arrow import as_examples
 
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.parquet")  # the files of a large split
@@ -169,6 +169,6 @@ def _explain(error: Exception, path: str, name: str | None, split: str, offline:
 
 
 def _no_split(split: str, known: Collection[str], where: str) -> DataError:
-    held_out = split.partition("_")[0] in ("validation", "dev") and "train" in known and Path(where).is_dir()
+    held_out = kind_of_split(split) in ("validation", "dev") and "train" in known and Path(where).is_dir()
     more = f"; --data {where} --validation 10% holds out training rows" if held_out else ""
     return DataError(f"no split {split!r}", where=where, hint=f"known: {', '.join(known)}{more}")

@@ -34,7 +34,7 @@ _MODEL_FILES = {*CONFIG_FILES, *TOKENIZER_FILES, *WEIGHT_FILES}
 _COMPARED = ("recipe", "training", "model", "data", "dtype")
 SAME = "start all processes with the same command, model and data"
 _EQUAL = ("training", "task", "model", "data", "dtype", "total_steps")  # on all processes
-_OF_MACHINE = ("versions", "num_processes", "num_threads")  # what rounding depends on, besides the CPU
+_ROUNDING = ("versions", "num_processes", "num_threads")  # what rounding depends on, besides the CPU
 NEW_FOLDER = "choose another --output-dir, or --overwrite"
 
 
@@ -135,7 +135,8 @@ class RunFolder:
         settings = {name: value for name, value in settings.items() if not name.endswith((".source", ".name"))}  # paths
         refuse_differences(settings, accelerator, hint=SAME)
         accelerator.wait_for_everyone()  # every process has read the folder before the main one changes it
-        now = {name: values.get(name) for name in _OF_MACHINE}
+        now = {name: values.get(name) for name in _ROUNDING}
+        values |= self._as_begun(now)
         with self.output.open() if accelerator.is_main_process else nullcontext():
             if accelerator.is_main_process:
                 self._start(values)
@@ -156,12 +157,11 @@ class RunFolder:
             differs = f"the rounding of sums{dropped} will differ"
             progress.warn(f"{started}: data, order and masks stay exactly the same; {differs}")
 
-    def _machine_at_start(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The machine that the run began on, for run.json, and the resumes that differed from it."""
+    def _as_begun(self, now: dict[str, Any]) -> dict[str, Any]:
+        """What rounding depended on when the run began, for run.json, and the resumes with anything else."""
         if self.unfinished is None or self.resume_from is None:
             return {}
-        now = {name: values.get(name) for name in _OF_MACHINE}
-        began = now | {name: self.unfinished[name] for name in _OF_MACHINE if name in self.unfinished}
+        began = now | {name: self.unfinished[name] for name in _ROUNDING if name in self.unfinished}
         resumes = self.unfinished.get("resumes", [])
         resumes = resumes if now == began else [*resumes, {"checkpoint": self.resume_from.name, **now}]
         return began | ({"resumes": resumes} if resumes else {})
@@ -193,7 +193,6 @@ class RunFolder:
             values["resumed_from"] = str(origin)
         elif self.unfinished is not None and "resumed_from" in self.unfinished:
             values["resumed_from"] = self.unfinished["resumed_from"]
-        values |= self._machine_at_start(values)
         # Else training finds the best model's checkpoint.
         copies = other and origin == newest_checkpoint(origin.parent) and has_best(origin.parent)
         if copies:

@@ -18,7 +18,7 @@ from bertkit.readers import Examples, Remarks, join_blocks
 from bertkit.readers.columns import names_in
 from bertkit.readers.content import MAX_FILE_SIZE
 from bertkit.readers.faults import summary_of
-from bertkit.readers.formats import ANY_WORDS, SPLITS, TEXTS, Format, endings_of, read_blocks
+from bertkit.readers.formats import ANY_WORDS, SPLITS, TEXTS, Format, endings_of, kind_of_split, read_blocks
 from bertkit.readers.remote import is_url
 from bertkit.readers.splitting import Fold, parse_held_out
 from bertkit.tasks.sources import Embedded, Folder, Hub, refuse_url
@@ -197,7 +197,7 @@ class Recipe(ABC):
             refuse_url(recipe.data)
             there, reference = recipe._splits_there(), recipe.reference
             if recipe.validation:
-                there, reference = ("validation", *(each for each in there if each.partition("_")[0] != "validation")), {}
+                there, reference = ("validation", *(each for each in there if kind_of_split(each) != "validation")), {}
             return replace(recipe, data=_absolute(recipe.data), eval_splits=there, reference=reference)
         if recipe.train == "-":
             raise UsageError("--train cannot be standard input (-): it is read more than once", hint="save it to a file first")
@@ -217,8 +217,8 @@ class Recipe(ABC):
     def _splits_there(self) -> tuple[str, ...]:
         """The splits to evaluate on; of several variants of one split, such as fifteen languages, those that the folder has."""
         there = {*filter(self.has_split, self.eval_splits)}
-        names = {split.partition("_")[0] for split in there}
-        return tuple(split for split in self.eval_splits if split in there or split.partition("_")[0] not in names)
+        names = {*map(kind_of_split, there)}
+        return tuple(split for split in self.eval_splits if split in there or kind_of_split(split) not in names)
 
     def overridden(self, overrides: Mapping[str, Any]) -> Self:
         """This recipe with the options of a command line or file in place of its own, or of its training settings; what they

@@ -11,7 +11,7 @@ from pathlib import Path
 from bertkit.errors import DataError, UsageError, did_you_mean, listed
 from bertkit.readers import Examples
 from bertkit.readers.content import extension
-from bertkit.readers.formats import PARALLEL, SPLITS, endings_of, find_split_file
+from bertkit.readers.formats import PARALLEL, SPLITS, endings_of, find_split_file, kind_of_split
 from bertkit.readers.hub import read_hub
 from bertkit.readers.remote import is_url
 
@@ -61,7 +61,7 @@ class Folder:
 
     def __post_init__(self) -> None:
         for split in (*self.files, *self.headers):
-            if split.partition("_")[0] not in SPLITS:
+            if kind_of_split(split) not in SPLITS:
                 expected = "train, validation or test, or one of them with a suffix, such as validation_matched"
                 what = f"Folder(...) names the split {split!r}; expected {expected}"
                 raise UsageError(what, hint=did_you_mean(split, SPLITS))
@@ -96,7 +96,7 @@ class Folder:
         wanted = self.files.get(split) or " or ".join(f"{split}{ending}" for ending in likely[:3])
         what = f"no file for the split {split}, as {wanted}; the folder has {listed(names, 12) or 'nothing'}"
         hint = "name the files yourself: --train FILE --validation FILE, or --train FILE --validation 10%"
-        if split.partition("_")[0] == "validation" and self.has(folder, "train", endings):
+        if kind_of_split(split) == "validation" and self.has(folder, "train", endings):
             hint = f"hold out training rows: --data {folder} --validation 10%"
         if find_split_file(folder, split, endings_of([PARALLEL])):
             hint = f"seq.in and seq.out are sentences with tags: bertkit finetune token-classification --data {folder}"

@@ -286,7 +286,7 @@ def main(arguments: list[str]) -> None:
     if files and files[0].lower().endswith((".csv", ".tsv", ".parquet", ".xlsx")):
         sys.exit(f"error: {files[0]} is a table; expected .txt or .jsonl, each line a text or a JSON object")
     model = Model(graph="model_quantized.onnx" if "--int8" in arguments else "model.onnx")
-    with open(files[0], encoding="utf-8-sig") if files else sys.stdin as lines:
+    with open(files[0], encoding="utf-8") if files else sys.stdin as lines:
         for number, line in enumerate(lines, start=1):
             line = line.rstrip("\n").removeprefix("\ufeff")
             try:

@@ -16,6 +16,7 @@ from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import Pretrained, refuse_too_long, refuse_too_many_segments
 from bertkit.readers import Examples
+from bertkit.readers.formats import kind_of_split
 from bertkit.readers.splitting import why_another_share
 from bertkit.report import Report, show
 from bertkit.runs.directory import SAME, RunFolder
@@ -153,7 +154,7 @@ def _fit(request: Request, accelerator: Accelerator, given: Given, before: Mappi
     """Read and check everything that a run needs, and show what is noticed. before: run.json of the run to resume, or empty."""
     recipe, pretrained = request.recipe, open_model_or_run(request.model)
     eval_splits, recipe = recipe.eval_splits, recipe.resolved()
-    wanted = [split for split in eval_splits if not recipe.validation or split.partition("_")[0] != "validation"]
+    wanted = [split for split in eval_splits if not recipe.validation or kind_of_split(split) != "validation"]
     missing = [split for split in wanted if split not in recipe.eval_splits]
     if recipe.data is not None and missing:
         progress.note(f"{recipe.data} has no files for some splits, which are not evaluated: {', '.join(missing)}")

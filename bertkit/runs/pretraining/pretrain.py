@@ -179,7 +179,7 @@ def _describe_corpora(corpora: Sequence[Corpus], config: PretrainConfig) -> dict
             "source": str(corpus.folder.resolve()),
             **({"share": corpus.share} if is_mixed else {}),
             **{key: corpus.meta[key] for key in ("tokenizer", "documents", "hashes")},
-            **({} if corpus.shards_sha256 is None else {"shards_sha256": corpus.shards_sha256}),
+            **({"shards_sha256": shards} if (shards := corpus.shards_sha256) is not None else {}),
             **entities,
         }
         for corpus in corpora
