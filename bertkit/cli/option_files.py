@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.config import PretrainConfig, TrainConfig, options_of
-from bertkit.errors import UsageError, not_a_choice
+from bertkit.errors import UsageError, flag_of, not_a_choice
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.saved import options_of_run
 
@@ -58,11 +58,11 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
     if not isinstance(values, dict):
         raise UsageError("the file has no options; expected lines like learning_rate: 3e-5", where=str(path))
     if is_of_run:
-        return FileOptions(without_replaced(options_of_run(values, overrides), overrides), values)
+        return FileOptions(_what_is_left(options_of_run(values, overrides), overrides, path), values)
     if own := next((name for name in values if name in inspect.signature(inspect.unwrap(command)).parameters), None):
         what = f"{own} cannot be set in an options file, only on the command line"
         raise UsageError(what, where=str(path), hint="an options file may set only task and training options")
-    return FileOptions(without_replaced(values, overrides), None)
+    return FileOptions(_what_is_left(values, overrides, path), None)
 
 
 @cache
@@ -123,6 +123,17 @@ def preset_options(
         what = f"--preset {name} has no effect: the run.json sets every option"
         raise UsageError(what, where=str(path), hint="leave out one of the two, or give the preset's options one by one")
     return presets[name]
+
+
+def _what_is_left(options: Mapping[str, Any], overrides: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """`without_replaced`, with a note that names what is dropped."""
+    from bertkit import progress
+
+    left = without_replaced(options, overrides)
+    dropped = [name for name, value in options.items() if name not in left and name not in overrides and value is not None]
+    if dropped:
+        progress.note(f"{path}: {', '.join(map(flag_of, dropped))} not used, replaced by the command line")
+    return left
 
 
 def without_replaced(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -193,7 +193,7 @@ class Recipe(ABC):
                 raise UsageError("no data is given", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
             is_share = recipe.held_out_share is not None
             if others := [split for split in SPLITS if getattr(recipe, split) and not (is_share and split == "validation")]:
-                raise UsageError(f"--data and --{others[0]} FILE exclude each other", hint="--train FILE --validation 10%")
+                raise UsageError(f"--data and --{others[0]} FILE exclude each other", hint="leave out --data, or the file")
             refuse_url(recipe.data)
             there, reference = recipe._splits_there(), recipe.reference
             if recipe.validation:

@@ -224,9 +224,14 @@ def test_options_of_a_file(tmp_path: Path, name: str, content: str) -> None:
         ({"max_steps": 2, "train": "b.csv"}, {"learning_rate": 1}, {"max_steps", "train"}),
     ],
 )
-def test_an_option_replaces_those_that_it_excludes(tmp_path: Path, saved, typed, left: set[str]) -> None:
+def test_an_option_replaces_those_that_it_excludes(
+    tmp_path: Path, saved, typed, left: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "options.json").write_text(json.dumps(saved), encoding="utf-8")
     assert set(read_options(tmp_path / "options.json", finetune, typed).options) == left
+    flags = ["--" + name.replace("_", "-") for name in saved if name not in left]
+    told = f"options.json: {', '.join(flags)} not used, replaced by the command line\n" if flags else ""
+    assert capsys.readouterr().err.endswith(told)
 
 
 @pytest.mark.parametrize(
