@@ -183,6 +183,34 @@ def test_the_standard_input(monkeypatch: pytest.MonkeyPatch, data: bytes, column
     assert sys.stdin.read() == ""
 
 
+@pytest.mark.parametrize(
+    ("text", "columns", "expected", "said"),
+    [
+        ("good, then {};pos\n", ("text", "label"), ("good, then 1", "pos"), "note: ';' separates the columns"),
+        ("good;so {}, pos\n", ("text", "label"), ("good", "so 1, pos"), "note: ';' separates the columns"),
+        ("good; then {},pos\n", ("text", "label"), ("good; then 1", "pos"), ""),
+        (
+            "a {};b;pos\n",
+            ("question",),
+            ("a 1;b;pos",),
+            "warning: each line is one text; if ';' separates columns",
+        ),
+        ("well; {}\nthen\n", ("question",), ("well; 1",), ""),
+        ("one {}\n", ("question",), ("one 1",), ""),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.csv", "a"])
+def test_a_separator_that_only_the_rows_show(
+    tmp_path: Path, name: str, text: str, columns: tuple[str, ...], expected: tuple[str, ...], said: str
+) -> None:
+    path = write(tmp_path / name, "".join(text.format(row) for row in range(1, 9)))
+    examples = read_file(path, columns=columns)
+    assert tuple(values[0] for values in examples.columns.values()) == expected
+    notes, warnings, _ = examples.remarks
+    (*remarks,) = [*(f"note: {note}" for note in notes), *(f"warning: {warning}" for warning in warnings)]
+    assert [remark.replace(f"{path}: ", "").startswith(said) for remark in remarks] == [True] * bool(said)
+
+
 NAMED = "words (raw)"
 LINES_ONLY = ["good", *["fine"] * 30, "well, then; and | so", '"Great" movie', '"never closed', ""]
 
@@ -208,7 +236,10 @@ def test_a_header_is_recognized_by_the_names_of_columns(tmp_path: Path, text: st
     examples = recipe.read_file(path)
     assert examples.columns == columns
     named = [name for name in columns if [*columns] == [name] != ["text"]]
-    assert examples.remarks.notes == tuple(f"{path}: the first line, {name!r}, is the name of the column" for name in named)
+    expected = [f"{path}: the first line, {name!r}, is the name of the column" for name in named]
+    if text.startswith("no;"):
+        expected.append(f"{path}: ';' separates the columns (change it with --separator)")
+    assert examples.remarks.notes == tuple(expected)
     assert (examples.lines[0], len(examples.lines)) == (1 if [*columns] == ["text"] else 2, len(examples))
 
 

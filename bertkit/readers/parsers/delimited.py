@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, count, islice
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,10 @@ def parse_delimited(
     if (excel := re.match(r"sep=(.)\r?\n", content.beginning)) and separator in (None, excel[1]):  # its own first line
         separator, skipped = excel[1], 1
     between = _default_separator(content, columns) if separator is None else typed_separator(separator)
-    if content.extension == ".csv" and separator is None and between != ",":
+    if separator is None and between not in (",", "\t" if content.extension != ".csv" else ","):
         remarks = Remarks((f"{content.source}: {between!r} separates the columns (change it with --separator)",))
+    elif separator is None and columns and len(columns) == 1:
+        remarks = _one_column_warning(content)
     if between == " ":
         columns = columns or LABEL_FIRST
     quoting = between not in ("\t", " ") or (content.extension == ".csv" and between == "\t")
@@ -70,7 +73,7 @@ def parse_delimited(
             quoting=quoting,
             is_quoted=content.first_line.startswith('"'),
         ),
-        hint=lambda row, width: _ragged_hint(row, width, between, quoting),
+        hint=lambda row, width: _ragged_hint(row, width, between, quoting, has_header=not columns),
     )
     if content.lone_header and content.extension not in (".csv", ".tsv"):
         remarks += header_note(content)
@@ -87,7 +90,8 @@ def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) ->
     """The separator of a table, detected from its content; None if it does not look like a table.
 
     A tab in the first line is enough. Otherwise the first line must be a header, and half of the visible rows must have the
-    same number of fields, because sentences have commas too. A header has one of `content.column_names`, or only short names,
+    same number of fields, because sentences have commas too. If several separators fit, the one with the most such rows is
+    taken, and then the one with the fewest spaces after it. A header has one of `content.column_names`, or only short names,
     at least one of them usual. For a .csv file, any short names are accepted, or as many fields as `columns`, and a tab is
     treated like other separators. Separators in quotes do not count. A file with one column is a table only if its texts are
     in quotes where CSV needs them; otherwise it is plain text, perhaps with a header.
@@ -96,21 +100,43 @@ def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) ->
     if "\t" in content.first_line and not is_csv:
         return "\t"
     lines = content.beginning.lstrip("\r\n").split("\n")
+    fitting: dict[str, tuple[float, float]] = {}
     for separator in _SEPARATORS:
-        rows: list[list[str]] = []
-        with suppress(csv.Error):  # the last row may continue beyond these lines
-            rows.extend(islice((row for row in csv.reader(lines, delimiter=separator, strict=True) if row), _SNIFFED))
+        rows = _first_rows(lines, separator)
         if len(rows) < 2:
             continue
+        others = rows[1:]
         header = columns or rows[0]
         is_known = not content.column_names.isdisjoint(map(str.strip, header))
         are_names = all(map((_NAME_IN_CSV if is_csv else _NAME).fullmatch, header))
         are_names = are_names and (is_csv or any(map(is_usual_name, header)))
-        alike = sum(len(fields) == len(header) for fields in rows[1:])
-        if len(header) > 1 and (columns or is_known or are_names) and 2 * alike >= len(rows) - 1:
-            return separator
+        alike = fmean(len(fields) == len(header) for fields in others)
+        if len(header) > 1 and (columns or is_known or are_names) and alike >= 0.5:
+            like_prose = fmean(any(field.startswith(" ") for field in fields[1:]) for fields in others)
+            fitting[separator] = alike, -like_prose
+    if fitting:
+        return max(fitting, key=lambda separator: fitting[separator])
     is_one = len(columns) == 1 if columns else content.lone_header is not None
     return "," if is_one and not is_csv and _is_one_quoted_column(lines) else None
+
+
+def _first_rows(lines: list[str], separator: str) -> list[list[str]]:
+    rows: list[list[str]] = []
+    with suppress(csv.Error):  # the last row may continue beyond these lines
+        rows.extend(islice((row for row in csv.reader(lines, delimiter=separator, strict=True) if row), _SNIFFED))
+    return rows
+
+
+def _one_column_warning(content: Content) -> Remarks:
+    """A warning if each visible line of a file that is read as one column has as many fields by another separator."""
+    lines = content.beginning.lstrip("\r\n").split("\n")
+    for separator in _SEPARATORS[1:]:
+        rows = _first_rows(lines, separator)
+        widths = {*map(len, rows)}
+        if len(rows) > 1 and len(widths) == 1 and widths != {1}:
+            what = f"each line is one text; if {separator!r} separates columns, there are {widths.pop()}"
+            return Remarks(warnings=(f"{content.source}: {what}: name as many with --columns",))
+    return Remarks()
 
 
 def quoted_lines_warning(content: Content) -> Remarks:
@@ -355,7 +381,7 @@ def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:
     return tuple(names), Remarks(tuple(notes))
 
 
-def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool) -> str:
+def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool, *, has_header: bool) -> str:
     if not quoting and sum(field.count('"') for field in row) % 2:
         return "a quoted text continues on another line, but tab-separated files have no quotes: name the file .csv"
     if len(row) == 1 and (other := next((s for s in _SEPARATORS if row[0].count(s) == width - 1), None)):
@@ -364,7 +390,9 @@ def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool) -> s
         return f"if {other!r} separates its fields, there are {count + 1}: name as many columns"
     if len(row) < width:
         return "is a field missing, or is a text split over two lines?"
-    title = f"{IF_TITLE}; else " if width == 1 else ""
+    other = next((each for each in _SEPARATORS if each != separator and each in "".join(row)), None)
+    several = f"if {other!r} separates the columns, name each of them; else " if other else ""
+    title = "" if width > 1 else f"{IF_TITLE}; else " if has_header else several
     if quoting:
         return f'{title}put text that contains {separator!r} in quotes: "..."'
     return f"{title}text that contains {separator!r} is cut there: write such rows as JSON lines, or as CSV with quotes"
