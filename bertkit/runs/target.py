@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.model.config import BLOCK_KEY
 from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_long
-from bertkit.readers import Remarks
+from bertkit.readers import Examples, Remarks
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import (
     is_recipe_of,
@@ -22,6 +22,7 @@ from bertkit.runs.run_file import (
 )
 from bertkit.tasks.catalog import load_builtin, load_recipe
 from bertkit.tasks.recipe import Recipe
+from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
 
@@ -54,6 +55,19 @@ class Opened:
     def for_file(self, file: str, overrides: Collection[str] = ()) -> Opened:
         """The same model for a file to predict. overrides: the names of the options that the user gave."""
         return self.with_recipe(self.task.recipe.with_file(file, overrides, self.written)).resolved()
+
+    def read(self, splits: Iterable[str]) -> dict[str, Examples]:
+        """The rows of splits of its recipe, which is resolved. Raises UsageError, DataError."""
+        try:
+            return read_splits(self.task.recipe, splits).rows
+        except DataError as error:
+            own = self.run.get("recipe", {})
+            option = next((name for name in ("validation", "test", "data", "train") if own.get(name) == error.where), None)
+            if error.where is None or option is None or Path(error.where).exists():
+                raise
+            held_out = f" --validation {own['validation']}" if option == "train" else ""
+            hint = f"{self.pretrained.folder} used it: put it back, or give `bertkit eval` a copy: --{option} COPY{held_out}"
+            raise DataError(error.what, where=error.where, hint=hint) from None
 
     def refuse_other_folds(self, splits: Collection[str]) -> None:
         """Raise UsageError for splits that the mean of several folds would be scored on, though most folds trained on them."""

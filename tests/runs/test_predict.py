@@ -197,6 +197,17 @@ def test_rows_that_changed_since_the_training_are_reported(tiny_model_dir: Path,
     assert warned() == (held_out != "20%")
     shutil.copy(table, tmp_path / "others.csv")
     assert not warned(validation=str(tmp_path / "others.csv"))
+    copied = f"warning: validation: {run} held out other rows; if {tmp_path / 'others.csv'} is a copy of its training data"
+    scores_of(run, train=str(tmp_path / "others.csv"), validation="50%")
+    assert copied in capsys.readouterr().err
+    if held_out == "20%":  # which one more row did not change
+        scores_of(run, train=str(tmp_path / "others.csv"), validation=held_out)
+        assert "warning" not in capsys.readouterr().err
+    table.unlink()
+    with pytest.raises(DataError) as gone:
+        scores_of(run)
+    copy = "--validation COPY" if held_out == "rows.csv" else f"--train COPY --validation {held_out}"
+    assert gone.value.line == f"no such file ({table}); {run} used it: put it back, or give `bertkit eval` a copy: {copy}"
 
 
 def test_other_data_replaces_the_runs_own(run: Path, tmp_path: Path) -> None:

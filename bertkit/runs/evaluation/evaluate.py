@@ -33,7 +33,7 @@ from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.saved import refuse_code
-from bertkit.tasks.splits import SET_ASIDE, read_splits
+from bertkit.tasks.splits import SET_ASIDE
 from bertkit.tasks.task import Task
 
 
@@ -135,8 +135,9 @@ def evaluate_target(target: Opened, splits: Sequence[str] = (), *, checked: bool
         progress.note(note)
     target.refuse_other_folds(splits)
     accelerator = start_accelerator(recipe.training.device)
-    predictor = TaskPredictor(target.with_recipe(recipe), accelerator)
-    task, rows = predictor.task, read_splits(recipe, splits).rows
+    target = target.with_recipe(recipe)
+    predictor, rows = TaskPredictor(target, accelerator), target.read(splits)
+    task = predictor.task
     tokenizer = target.pretrained.tokenizer
     data = {split: encode_split(task, split, examples, tokenizer, checked=checked) for split, examples in rows.items()}
     for name, split in data.items():
@@ -148,15 +149,25 @@ def evaluate_target(target: Opened, splits: Sequence[str] = (), *, checked: bool
 
 
 def _warn_if_seen(target: Opened, task: Task, name: str, examples: Examples) -> None:
-    """Warn if the model was trained on a split's rows, or may have been trained on some, as it read others of their source."""
+    """Warn if the model was trained on a split's rows, or may have been trained on some, as it used others of their source or
+    held out others of the training rows.
+    """
     if not (data := target.run.get("data", {})):
         return  # a plain model: nobody knows
-    rows, model = hash_of_rows(task.recipe, examples), target.pretrained.folder
-    recorded = {each.get("rows_sha256") for each in data.values() if each.get("source") == examples.source}
-    if rows == data.get(task.recipe.train_split, {}).get("rows_sha256"):
+    rows, model, recipe = hash_of_rows(task.recipe, examples), target.pretrained.folder, task.recipe
+    recorded = {each.get("rows_sha256") for each in data.values()}
+    of_source = [each for each in data.values() if each.get("source") == examples.source]
+    if rows == data.get(recipe.train_split, {}).get("rows_sha256"):
         progress.warn(f"{name}: {model} was trained on these rows; the scores do not show how well it does on new ones")
-    elif recorded and not recorded & {rows, None} and name != SET_ASIDE:  # which is never trained on
+    elif recorded & {rows, None} or name == SET_ASIDE:  # which is never trained on
+        return
+    elif of_source:
         progress.warn(f"{name}: {model} used other rows of {examples.source}, and may have been trained on some of these")
+    elif name == "validation" and recipe.held_out_share is not None:
+        what = (
+            f"{model} held out other rows; if {examples.source} is a copy of its training data, it was trained on some of these"
+        )
+        progress.warn(f"{name}: {what}")
 
 
 def score_intervals(scored: Scored) -> dict[str, list[float] | None]:

@@ -32,7 +32,6 @@ from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import read_run_file
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.saved import refuse_code
-from bertkit.tasks.splits import read_splits
 from bertkit.tasks.token_classification.tags import transitions
 from bertkit.tasks.token_classification.task import TokenClassificationTask
 from bertkit.text.tokenizer import TOKENIZER_FILES
@@ -149,9 +148,9 @@ def _rows(target: Opened, texts: str | None) -> ComparedRows:
 
 
 def _read(target: Opened, split: str, *, labelled: bool) -> Examples:
-    recipe = target.task.recipe.resolved()
-    refuse_code(recipe)
-    return target.task.examples(read_splits(recipe, [split]).rows[split], labelled=labelled)
+    target = target.resolved()
+    refuse_code(target.task.recipe)
+    return target.task.examples(target.read([split])[split], labelled=labelled)
 
 
 def _spread(examples: Examples) -> Examples:

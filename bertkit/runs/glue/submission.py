@@ -24,7 +24,6 @@ from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.presentation import Prediction
-from bertkit.tasks.splits import read_splits
 
 ZIP = "submission.zip"
 _PARTS = re.compile("|".join(map(re.escape, (ZIP, *(f"{file}.tsv" for task in (*TASKS.values(), AX) for file in task.files)))))
@@ -129,7 +128,7 @@ def _open(run: Path, name: str, task: GlueTask, split: str, count: int, data: st
     if data is not None:
         options["data"] = str(Path(data) / task.folder)
     target = open_target(str(run), name if name == DIAGNOSTIC else None, options).resolved()
-    examples = target.task.examples(read_splits(target.task.recipe, [split]).rows[split], labelled=False)
+    examples = target.task.examples(target.read([split])[split], labelled=False)
     if len(examples) != count:
         what = f"the test set of {name} has {plural(len(examples), 'row')}; the leaderboard expects {count}"
         raise DataError(what, where=examples.source, hint="use GLUE's own download")

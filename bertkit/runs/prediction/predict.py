@@ -34,7 +34,6 @@ from bertkit.runs.remarks import report_counts, report_remarks
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import open_target
 from bertkit.tasks.output import Arrangement, OutputLayout
-from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
 
@@ -111,7 +110,8 @@ def _open(
     if own.names_files and split in SPLITS and getattr(own, split) is None:
         raise UsageError(f"no file is named for split {split!r}", hint=f"name the file itself: bertkit predict {run} FILE")
     target.refuse_other_folds([split])
-    return TaskPredictor(target.with_recipe(own)), lambda name: [read_splits(own, [name]).rows[name]]
+    target = target.with_recipe(own)
+    return TaskPredictor(target), lambda name: [target.read([name])[name]]
 
 
 def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, Any], to: Destination) -> OutputState:
