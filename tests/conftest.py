@@ -35,6 +35,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 hypothesis.settings.register_profile("bertkit", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("bertkit")
 
+ALL_DRAWS = {"RESAMPLES": 1000, "FEWER": 300}
 OPTIONAL = ("engines", "gpu", "processor", "slow")
 END_TO_END = {"run_bertkit", "data_dir", "minilm"}  # fixtures: whole commands, real data, real weights
 
@@ -71,6 +72,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"{name}: runs with --{name}"))
     slow = {item.path for item in items if item.get_closest_marker("e2e")}
     items.sort(key=lambda item: item.path not in slow)  # files of whole commands first: the small ones even out the workers
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Draw fewer times in the bootstrap, except for tests marked all_draws: nobody reads most runs' intervals, and all draws
+    would be a tenth of the suite's time.
+    """
+    from bertkit.metrics import bootstrap
+
+    drawn = ALL_DRAWS if item.get_closest_marker("all_draws") else {"RESAMPLES": 50, "FEWER": 30}
+    vars(bootstrap).update(drawn)
 
 
 def _fail_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -41,7 +41,7 @@ def test_skips(options: tuple[str, ...], required: str, code: int, counts: str, 
     (tmp_path / "test_a.py").write_text(SKIPPING, encoding="utf-8")
     (tmp_path / "test_b.py").write_text(WHOLE_MODULE, encoding="utf-8")
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu\n    slow\n", encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    all_draws\n    gpu\n    slow\n", encoding="utf-8")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("BERTKIT_", "PYTEST_"))}
     environment = clean | {"BERTKIT_REQUIRE_ALL": required, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", *options]

@@ -33,7 +33,7 @@ GOLDEN = Path(__file__).resolve().parent / "golden"
 TOLERANCE = 1e-5
 # What follows from last bits by more: relative to the value.
 LOOSER = {"grad_norm": 1e-3, "perplexity": 1e-3}
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.all_draws, pytest.mark.e2e]
 LONG = 150  # lines of a file of predictions of which the first and a count are kept
 
 Json = Any

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 1000  # the ends of an interval are then accurate to about 1/30 of its width
+FEWER = 300  # for tables of many intervals
 
 Scorer = Callable[[NDArray[np.int64]], dict[str, float | None]]
 
@@ -20,10 +21,12 @@ def difference(score: float | None, other: float | None) -> float | None:
     return None if score is None or other is None else score - other
 
 
-def resampled(count: int, resamples: int = RESAMPLES, rng: np.random.Generator | None = None) -> Iterator[NDArray[np.int64]]:
-    """`resamples` draws of `count` rows. rng: default: a new one with seed 0, so that all scores see the same draws."""
+def resampled(count: int, resamples: int | None = None, rng: np.random.Generator | None = None) -> Iterator[NDArray[np.int64]]:
+    """`resamples` draws of `count` rows, by default RESAMPLES. rng: default: a new one with seed 0, so that all scores see the
+    same draws.
+    """
     rng = rng or np.random.default_rng(0)
-    return (rng.integers(0, count, count) for _ in range(resamples))
+    return (rng.integers(0, count, count) for _ in range(RESAMPLES if resamples is None else resamples))
 
 
 def intervals(scorer: Scorer, draws: Iterable[NDArray[np.int64]]) -> dict[str, tuple[float, float] | None]:

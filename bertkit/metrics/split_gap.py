@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval
+from bertkit.metrics import bootstrap
+from bertkit.metrics.bootstrap import Scorer, difference, interval
 
 
 class Draw(NamedTuple):
@@ -20,9 +21,9 @@ class Draw(NamedTuple):
 
 
 def draws_of(runs: int, counts: Sequence[int]) -> Iterator[Draw]:
-    """RESAMPLES draws from this number of runs, and from `counts` rows by split."""
+    """bootstrap.RESAMPLES draws from this number of runs, and from `counts` rows by split."""
     rng = np.random.default_rng(0)
-    for _ in range(RESAMPLES):
+    for _ in range(bootstrap.RESAMPLES):
         drawn = rng.integers(0, runs, runs)
         yield Draw(drawn, [rng.integers(0, count, count) for count in counts])
 

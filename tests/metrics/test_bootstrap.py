@@ -28,6 +28,8 @@ from bertkit.tasks.question_answering.task import References
 from bertkit.tasks.task import Task
 from bertkit.tasks.token_classification.task import Tagged
 
+pytestmark = pytest.mark.all_draws
+
 RNG = np.random.default_rng(0)
 COUNT = 60
 

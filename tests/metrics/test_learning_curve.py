@@ -11,6 +11,8 @@ from scipy.optimize import curve_fit
 from bertkit.metrics.bootstrap import resampled
 from bertkit.metrics.learning_curve import describe_curve, extrapolate
 
+pytestmark = pytest.mark.all_draws
+
 SIZES = [250, 500, 1000]
 
 

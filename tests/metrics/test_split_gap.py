@@ -6,6 +6,8 @@ import pytest
 
 from bertkit.metrics.split_gap import compare_splits, draws_of
 
+pytestmark = pytest.mark.all_draws
+
 
 def test_the_gaps_interval_is_that_of_a_mean_over_all_runs() -> None:
     """Of 16 runs with gaps of 1 and -1 in turn the mean has a standard error of 1/4, whatever rows are drawn."""

@@ -36,6 +36,8 @@ from bertkit.tasks.baselines import (
     usual_length,
 )
 
+pytestmark = pytest.mark.all_draws
+
 FP32 = {"precision": "fp32", "max_length": 16}
 
 

@@ -20,7 +20,7 @@ from bertkit.runs.evaluation.compare import Side, compare, compare_sides, report
 from bertkit.runs.evaluation.evaluate import evaluate_target
 from bertkit.runs.target import open_target
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.all_draws, pytest.mark.e2e]
 DRAWS = np.random.default_rng(0).integers(0, 60, (20_000, 60))
 
 

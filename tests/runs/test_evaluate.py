@@ -22,6 +22,8 @@ from bertkit.tasks import Prediction, TokenClassification, TokenClassificationTa
 from bertkit.tasks.class_report import calibration_error, describe_classes, describe_confusions, label_order_warning
 from bertkit.tasks.token_classification.task import Tagged
 
+pytestmark = pytest.mark.all_draws
+
 LABELS = ("a", "b", "c")
 RNG = np.random.default_rng(0)
 GOLD = RNG.integers(0, 3, 200)

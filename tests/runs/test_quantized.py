@@ -20,7 +20,7 @@ from bertkit.runs.export.quantized import Verdict, compare_language_models, comp
 from bertkit.runs.inference.language_model import LanguageModelPredictor
 from bertkit.runs.inference.task_predictor import TaskPredictor
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.all_draws, pytest.mark.e2e]
 Changes = Mapping[tuple[int, str], Callable[[Tensor], Tensor]]
 
 

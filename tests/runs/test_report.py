@@ -179,6 +179,7 @@ def test_confusions_and_reliability_are_scikit_learns(runs: Path) -> None:
     assert [float(row[2]) for row in table[1:]] == pytest.approx(confidence, abs=5.1e-5)
 
 
+@pytest.mark.all_draws
 def test_slices_by_hand(make_model_dir: Callable[..., Path], tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 

@@ -12,7 +12,8 @@ import numpy as np
 from bertkit import progress
 from bertkit.errors import UsageError, plural
 from bertkit.files import write_json
-from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
+from bertkit.metrics import bootstrap
+from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.learning_curve import describe_curve
 from bertkit.model.devices import start_accelerator
 from bertkit.report import Finding, Report, Table
@@ -69,7 +70,7 @@ def measure_learning_curve(request: Request, output_dir: Path, shares: Sequence[
     rows = len(evaluated.splits[split].examples)
     metric = next(iter(scorers[0][0](np.arange(rows))))
     found = {"metric": metric, "split": split, "rows": rows, "seeds": seeds, "model": request.model}
-    draws = progress.with_bar(resampled(rows), "resample", RESAMPLES)
+    draws = progress.with_bar(bootstrap.resampled(rows), "resample", bootstrap.RESAMPLES)
     found |= describe_curve(sizes, scorers, rows, draws, greater_is_better=recipe.greater_is_better)
     if start_accelerator(recipe.training.device).is_main_process:
         write_json(output_dir / FOUND, found)

@@ -15,7 +15,7 @@ from bertkit import progress
 from bertkit.errors import UsageError, listed, plural
 from bertkit.files import write_files
 from bertkit.metrics import bootstrap
-from bertkit.metrics.bootstrap import RESAMPLES, Scorer, resampled
+from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.classification import load_metrics
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import refuse_too_many_segments
@@ -174,7 +174,7 @@ def score_intervals(scored: Scored) -> dict[str, list[float] | None]:
     """The 95% bootstrap interval of each score, "split/metric"; None if the score is undefined on every draw."""
     bounds: dict[str, list[float] | None] = {}
     for split, predictions in scored.predictions.items():
-        draws = progress.with_bar(resampled(len(predictions)), "resample", RESAMPLES)
+        draws = progress.with_bar(bootstrap.resampled(len(predictions)), "resample", bootstrap.RESAMPLES)
         found = bootstrap.intervals(scored.task.scorer(predictions, scored.truth[split]), draws)
         bounds |= {f"{split}/{name}": pair and list(pair) for name, pair in found.items()}
     return bounds

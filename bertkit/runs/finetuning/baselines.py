@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from bertkit import progress
 from bertkit.errors import plural
-from bertkit.metrics.bootstrap import difference, interval, resampled
+from bertkit.metrics import bootstrap
+from bertkit.metrics.bootstrap import Scorer, difference, interval
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Vectors
 from bertkit.model.precision import resolve_precision
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 MOST_ROWS, MOST_COMPARED = 20_000, 2000  # rows to fit to, and to score: more would be slower, and say little more
 MOST_OPERATIONS = 1e13  # for the linear probe's forward passes, a minute on a CPU; beyond this, it is fitted to fewer rows
 FEWEST_ROWS = 200
-RESAMPLES_OF_BASELINE = 300
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,14 @@ class Baselines:
         first, own = next(iter(model(everything).items()))
         rows: list[list[Any]] = [["this model", own, None, None, None]]
         sign = 1 if task.recipe.greater_is_better else -1
+
+        def resampled_scores(scorer: Scorer) -> list[float | None]:
+            return [scorer(drawn)[first] for drawn in bootstrap.resampled(len(truth), bootstrap.FEWER)]
+
+        of_model = resampled_scores(model)
         for name, others in self.predictions.items():
             scorer = task.scorer(others, truth)
-            draws = resampled(len(truth), RESAMPLES_OF_BASELINE)
-            bounds = interval([difference(model(drawn)[first], scorer(drawn)[first]) for drawn in draws])
+            bounds = interval([*map(difference, of_model, resampled_scores(scorer))])
             score = scorer(everything)[first]
             rows.append([name, score, difference(own, score), progress.format_interval(bounds, "+.4f"), self.fitted_to[name]])
             if bounds is not None and max(sign * bound for bound in bounds) < 0:

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit import progress
-from bertkit.metrics.bootstrap import intervals, resampled
+from bertkit.metrics import bootstrap
 from bertkit.report import Table
 from bertkit.runs.evaluation.evaluate import Evaluated
 
-RESAMPLES_OF_SLICE = 300
 SOURCE = "source"  # a column of the data
 _MOST = 12  # classes, and sources, the most frequent ones
 _MUCH_UNKNOWN = 0.05
@@ -39,7 +38,7 @@ def describe_slices(found: Evaluated, split: str) -> Table:
             return found if are_numbers else found | {"right": float(right[rows[drawn]].mean())}
 
         own = scores(np.arange(len(rows)))
-        bounds = intervals(scores, resampled(len(rows), RESAMPLES_OF_SLICE))
+        bounds = bootstrap.intervals(scores, bootstrap.resampled(len(rows), bootstrap.FEWER))
         cells = [[value, progress.format_interval(bounds[key])] for key, value in own.items()]
         table.append([by, name, len(rows), *chain(*cells)])
     columns = ["by", "slice", "rows", first, "95% interval", "rows correct", "95% interval"]

@@ -22,7 +22,8 @@ from bertkit.config import filled
 from bertkit.errors import ModelError, UsageError, listed, plural
 from bertkit.files import as_json, read_json, write_json
 from bertkit.files.output_folder import Kind, OutputFolder
-from bertkit.metrics.bootstrap import RESAMPLES, Scorer
+from bertkit.metrics import bootstrap
+from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.split_gap import compare_splits, draws_of
 from bertkit.model.devices import Processes
 from bertkit.model.precision import refuse_int8
@@ -256,7 +257,7 @@ def _gap(recipe: Recipe, runs: Sequence[Path], rows: Mapping[str, Examples], pro
         scored = TaskPredictor(Opened(pretrained, task, None), processes).evaluate(data)
         scorers.append([task.scorer(scored.predictions[split], scored.truth[split]) for split in rows])
     counts = [len(scored.truth[split]) for split in rows]
-    draws = progress.with_bar(draws_of(len(scorers), counts), "resample", RESAMPLES)
+    draws = progress.with_bar(draws_of(len(scorers), counts), "resample", bootstrap.RESAMPLES)
     return compare_splits(scorers, counts, draws)
 
 
