@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bertkit.errors import DataError, excerpt, listed
@@ -139,3 +139,10 @@ def _looks_like_data(name: str) -> bool:
     if re.fullmatch(r"[-+]?[\d.]+", name) or re.search(r"[\r\n,;!?\u3001\u3002\uff01\uff0c\uff1f]|[.] ", name):
         return True
     return len(name) > 40 or len(name.split()) > 3
+
+
+def guessed(options: Any, named: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note listing the columns that were found by name, as `options` do not name them."""
+    found = {role: name for role, name in named.items() if name is not None and getattr(options, role) is None}
+    pairs = [f"{role} = {name if isinstance(name, str) else ','.join(name)}" for role, name in found.items()]
+    return (f"columns found by name: {', '.join(pairs)}",) if pairs else ()

@@ -71,16 +71,8 @@ class Series:
         return [folder / f"{self.noun}-{number}" for number in self.read(folder).get(self.nouns, [])]
 
 
-def _fold(recipe: Recipe, number: int, count: int) -> Changes:
-    """Make the fold the validation split, for a user's file or the recipe's own data."""
-    fold = f"{number}/{count}"
-    if recipe.names_files:
-        return {"recipe": {"validation": fold}}
-    return {"recipe": {"validation": None, "held_out": fold, "eval_splits": ("validation",), "reference": {}}}
-
-
 SEEDS = Series("seed", lambda recipe, number, count: {"training": {"seed": number}}, own_rows=False)
-FOLDS = Series("fold", _fold, own_rows=True)
+FOLDS = Series("fold", lambda recipe, number, count: {"recipe": {"validation": f"{number}/{count}"}}, own_rows=True)
 
 
 def runs_to_use(name: str, *, ensemble: bool | None = None) -> list[str]:

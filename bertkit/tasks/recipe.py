@@ -155,8 +155,13 @@ class Recipe(ABC):
 
     @property
     def names_files(self) -> bool:
-        """Whether the splits are the user's files: --train, --validation, --test. Beside --data, --validation is a share."""
-        return self.data is None and any(getattr(self, name) for name in SPLITS)
+        """Whether the splits are the user's files: --train, --validation, --test. A share for --validation names none."""
+        return self.data is None and bool(self._files)
+
+    @property
+    def _files(self) -> dict[str, str]:
+        named = ((split, getattr(self, split) or "") for split in SPLITS)
+        return {split: file for split, file in named if file and (split != "validation" or parse_held_out(file) is None)}
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -191,9 +196,8 @@ class Recipe(ABC):
         if not recipe.names_files:
             if recipe.dataset is None and recipe.data is None:
                 raise UsageError("no data is given", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
-            is_share = recipe.held_out_share is not None
-            if others := [split for split in SPLITS if getattr(recipe, split) and not (is_share and split == "validation")]:
-                raise UsageError(f"--data and --{others[0]} FILE exclude each other", hint="leave out --data, or the file")
+            if split := next(iter(recipe._files), None):
+                raise UsageError(f"--data and --{split} FILE exclude each other", hint="leave out --data, or the file")
             refuse_url(recipe.data)
             there, reference = recipe._splits_there(), recipe.reference
             if recipe.validation:
@@ -216,6 +220,8 @@ class Recipe(ABC):
 
     def _splits_there(self) -> tuple[str, ...]:
         """The splits to evaluate on; of several variants of one split, such as fifteen languages, those that the folder has."""
+        if isinstance(self.held_out_share, Fold):
+            return ("validation",)
         there = {*filter(self.has_split, self.eval_splits)}
         names = {*map(kind_of_split, there)}
         return tuple(split for split in self.eval_splits if split in there or kind_of_split(split) not in names)
@@ -239,11 +245,10 @@ class Recipe(ABC):
 
         written: the recipe before any override, as in its file; its options for reading files are kept.
         """
-        sources = {"data", *SPLITS}
-        if not sources & set(overrides):
+        if not {"data", "train", "test", *self._files} & set(overrides):  # but perhaps a share of the same training rows
             return self
         before = filled(written or type(self)())
-        values = {name: getattr(before, name) for name in ("columns", *_READING)} | dict.fromkeys(sources)
+        values = {name: getattr(before, name) for name in ("columns", *_READING)} | dict.fromkeys(("data", *SPLITS))
         return replace(self, **{name: value for name, value in values.items() if name not in overrides})
 
     def with_file(self, file: str, overrides: Collection[str], written: Recipe | None = None) -> Self:
@@ -385,13 +390,6 @@ def unread_columns(recipe: Recipe, rows: Examples, *, labelled: bool) -> list[st
     except DataError:  # a missing column, which `standardize` reports
         return []
     return [name for name in rows.columns if name not in read]
-
-
-def guessed(recipe: Recipe, named: Mapping[str, Any]) -> tuple[str, ...]:
-    """A note listing the columns that were found by name."""
-    found = {role: name for role, name in named.items() if name is not None and getattr(recipe, role) is None}
-    pairs = [f"{role} = {name if isinstance(name, str) else ','.join(name)}" for role, name in found.items()]
-    return (f"columns found by name: {', '.join(pairs)}",) if pairs else ()
 
 
 def refuse_without_effect(recipe: Any) -> None:

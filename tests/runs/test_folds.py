@@ -74,6 +74,28 @@ def test_each_fold_trains_as_it_would_alone_and_each_row_is_held_out_once(
     assert sorted(path.name for path in whole.iterdir()) == ["fold-1", "fold-2", "fold-3", "folds.json"]
 
 
+def test_the_options_of_a_fold_hold_out_the_same_rows(tmp_path: Path) -> None:
+    """Also of a recipe with rows of its own, and of a folder."""
+    from bertkit.runs.series import FOLDS
+    from bertkit.tasks.catalog import load_recipe
+    from bertkit.tasks.saved import options_of_run, to_json
+    from bertkit.tasks.splits import read_splits
+
+    for split in ("train", "validation", "test"):
+        trained.write_rows(tmp_path / f"{split}.csv", 6)
+    own, folder = load_recipe("helpdesk"), load_recipe("text-classification").overridden({"data": str(tmp_path)})
+    for recipe in (own, folder):
+        everything = read_splits(recipe.resolved(), ["train"]).rows["train"]
+        for number in (1, 2):
+            fold = FOLDS.run(recipe, number, 2)
+            rows = read_splits(fold.resolved()).rows
+            assert [*rows] == ["train", "validation"]
+            assert len(rows["train"]) + len(rows["validation"]) == len(everything)
+            options = options_of_run({"recipe": to_json(fold, name="any"), "training": {}})
+            again = read_splits(recipe.overridden(options).resolved()).rows
+            assert [rows.lines for rows in again.values()] == [rows.lines for rows in rows.values()]
+
+
 def test_what_must_be_beaten_is_the_mean_of_the_folds(train, tmp_path: Path) -> None:
     folder = train(tmp_path / "compared", 2, baselines=True)
     of_runs = [read_json(folder / f"fold-{fold}" / "run.json")["baselines"] for fold in (1, 2)]

@@ -13,11 +13,11 @@ from bertkit.config import DATA, USE, option
 from bertkit.errors import DataError, excerpt, plural
 from bertkit.metrics.classification import accuracy, refuse_others
 from bertkit.readers import FIX_ROW, Examples, Remarks
-from bertkit.readers.columns import columns_named, guess_column, listed_columns, require_column, require_columns
+from bertkit.readers.columns import columns_named, guess_column, guessed, listed_columns, require_column, require_columns
 from bertkit.readers.formats import CHOICES, Format
 from bertkit.tasks.labels import is_missing, label_name, refuse_missing
 from bertkit.tasks.pooling import PoolingRecipe
-from bertkit.tasks.recipe import Columns, guessed
+from bertkit.tasks.recipe import Columns
 
 INPUTS = ("text", "question")  # roles of columns
 _LISTS = ("choices", "choice", "endings", "options", "candidates")  # usual names of a column with a list of them

@@ -28,6 +28,7 @@ from bertkit.readers.columns import (
     columns_named,
     data_hint,
     guess_column,
+    guessed,
     header_hint,
     listed_columns,
     require_column,
@@ -37,7 +38,7 @@ from bertkit.readers.columns import (
 from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.labels import class_name, is_missing, label_name, number_of, refuse_nested_labels, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
-from bertkit.tasks.recipe import Columns, guessed
+from bertkit.tasks.recipe import Columns
 from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, marked_sets, separator_warnings, split_sets
 from bertkit.text.truncation import TRUNCATIONS
 
