@@ -482,4 +482,7 @@ def train_and_predict(folder: Path, total_steps: int) -> None:
 
 
 if __name__ == "__main__":
-    {"runs": train_and_predict, "curves": train_curves}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
+    folder, *counts = sys.argv[1:]
+    train_curves(Path(folder, "curves"), int(counts[0]))
+    for steps in map(int, counts[1:]):
+        train_and_predict(Path(folder), steps)

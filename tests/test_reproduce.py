@@ -25,7 +25,7 @@ from bertkit.config import PretrainConfig, options_of
 from bertkit.errors import ModelError, Stopped, UserError
 from bertkit.reproduce import runs as reproduce_runs
 from bertkit.reproduce.reproduction import cells_of
-from bertkit.reproduce.results import AVERAGE, Cell, _judge, _verdict, describe
+from bertkit.reproduce.results import AVERAGE, Cell, _verdict, describe
 from bertkit.reproduce.runs import Run, all_of, pull
 from bertkit.reproduce.table import SCALES, TABLES, read_scale, read_table, tables_at
 from bertkit.runs.evaluation.compare import Side, mean_difference
@@ -260,8 +260,6 @@ def test_a_table_at_smoke_scale(name: str, made: Callable[[str], tuple[Path, Ran
         assert own["core_hours"] == pytest.approx(sum(spent.values()) / 3600)
         assert min(spent.values()) >= 0 < own["core_hours"]
         assert f"| {cell.row.name} | {cell.column.name} | {cell.column.score} |" in page
-    judged = _judge(table._replace(scale=table.scale._replace(judges=True)), cells(name, folder=folder / "runs"))
-    assert [each["verdict"] for each in judged] == [_verdict(claim["interval"]) for claim in found["claims"]]
     expected = [(claim.says, claim.higher, claim.lower, claim.column) for claim in table.claims]
     assert [tuple(claim[part] for part in ("says", "higher", "lower", "column")) for claim in found["claims"]] == expected
     for claim in found["claims"]:
@@ -278,10 +276,9 @@ def test_a_table_at_smoke_scale(name: str, made: Callable[[str], tuple[Path, Ran
         row._replace(published={task: number + place / 100 for place, task in enumerate(tasks)})
         for number, row in enumerate(table.rows)
     ]
-    described = describe(
-        table._replace(rows=rows),
-        cells_of(table._replace(rows=rows), seeds=table.scale.seeds, folder=folder / "runs", data=None),
-    )
+    judged = table._replace(rows=rows, scale=table.scale._replace(judges=True))
+    described = describe(judged, cells_of(judged, seeds=table.scale.seeds, folder=folder / "runs", data=None))
+    assert [claim["verdict"] for claim in described["claims"]] == [_verdict(claim["interval"]) for claim in found["claims"]]
     published = {row.name: row.published for row in rows}
     assert [cell["published"] for cell in described["cells"]] == [published[row][task] for row, task in figures]
 

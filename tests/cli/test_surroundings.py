@@ -89,7 +89,8 @@ def test_closed_streams_that_nothing_needs(shell) -> None:
     ],
 )
 def test_a_pipe_that_its_reader_closes_ends_silently(shell, line: str) -> None:
-    assert (shell(line)[0], shell(line).err) == (0, "")
+    ran = shell(line)
+    assert (ran.code, ran.err) == (0, "")
 
 
 def test_a_broken_pipe_that_is_not_an_output_is_no_success(run_bertkit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from bertkit.model.dropout import DropoutStream, set_dropout
 from bertkit.model.layerwise import freeze
 
 WITH_DROPOUT = dataclasses.replace(TRAINING, dropout=0.3)
-STEPS = 8
+STEPS = 3
 
 
 @pytest.mark.parametrize("config", [WITH_DROPOUT, dataclasses.replace(WITH_DROPOUT, precision="bf16")], ids=["fp32", "bf16"])

@@ -188,7 +188,7 @@ def test_dropout_stands_where_transformers_has_it(monkeypatch: pytest.MonkeyPatc
 
 # --- training on real data ---------------------------------------------------------------------------------------------
 
-STEPS, STEPS_PER_EPOCH = 12, 9  # the curves cross into the second epoch
+STEPS, STEPS_PER_EPOCH = 8, 5  # the curves cross into the second epoch
 Inputs = dict[str, Tensor]
 
 

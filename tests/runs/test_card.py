@@ -55,8 +55,10 @@ def train(run_bertkit, make_model_dir: Callable[..., Path], tmp_path: Path) -> C
     def train(family: str, content: str, *options: str) -> str:
         name = {"text-classification": "my.tsv", "token-classification": "my.conll"}.get(family, "my.jsonl")
         (tmp_path / name).write_text(content, encoding="utf-8")
-        how = "--max-length 24 --precision fp32 --device cpu --max-steps 30 --learning-rate 1e-3 --dropout 0".split()
-        ran = run_bertkit("finetune", family, "--train", name, "--validation", name, "-m", model, "-o", "run", *how, *options)
+        how = "--max-length 24 --precision fp32 --device cpu --no-baselines --max-steps 30 --learning-rate 1e-3 --dropout 0"
+        ran = run_bertkit(
+            "finetune", family, "--train", name, "--validation", name, "-m", model, "-o", "run", *how.split(), *options
+        )
         assert ran.code == 0, ran.err
         (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "run" / "README.md").read_text(encoding="utf-8"), re.DOTALL)
         return code

@@ -43,7 +43,7 @@ def train(run_bertkit, make_model_dir: Callable[..., Path], tmp_path: Path) -> C
     def train(family: str, content: str, *options: object) -> None:
         (tmp_path / "my.jsonl").write_text(content, encoding="utf-8")
         several = () if {"--seeds", "--folds"} & {*options} else ("--seeds", 3, "--validation", "my.jsonl")
-        how = "--max-length 16 --precision fp32 --device cpu --max-steps 3 -o runs".split()
+        how = "--max-length 16 --precision fp32 --device cpu --max-steps 3 --no-baselines -o runs".split()
         ran = run_bertkit("finetune", family, "--train", "my.jsonl", "-m", model, *how, *several, *options)
         assert ran.code == 0, ran.err
 

@@ -20,6 +20,7 @@ import onnxruntime
 import pytest
 import transformers
 from conftest import Ran, run_command
+from traced import write_graph
 
 import bertkit
 from bertkit.errors import MachineError, ModelError
@@ -41,7 +42,13 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 LONG = "the good movie was a great story, but we did not like the plot of it: the actor was bad and poor and old. " * 2
 TEXTS = ["the good movie", "a bad book, broken", "no", "we like the story of a river bank", "open the new ticket", LONG]
 WORDS = [text.split() for text in TEXTS]
+MASKS = {"seed": 4, "initializer_range": 0.5}
 PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True))
+
+
+@pytest.fixture(autouse=True)
+def _traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.runs.export.folder.write_graph", write_graph)
 
 
 class Case(NamedTuple):
@@ -366,7 +373,7 @@ def test_words_are_read_in_the_windows_of_training() -> None:
 
 
 def test_masks_are_filled(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
-    model = make_model_dir("BertForMaskedLM", seed=4, initializer_range=0.5)
+    model = make_model_dir("BertForMaskedLM", **MASKS)
     assert exported(model, "--output-dir", tmp_path / "exported").code == 0
     rows = [{"text": "the [MASK] movie was [MASK]."}, {"text": "no mask"}, {"text": "[MASK]"}]
     found = predicted_alone(tmp_path / "exported", jsonl(tmp_path / "rows.jsonl", rows))
@@ -447,7 +454,7 @@ def test_a_head_without_a_graph_is_refused(tmp_path: Path, make_model_dir: Calla
 def test_a_graph_with_other_logits_is_not_written(
     tmp_path: Path, make_model_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = make_model_dir("BertForSequenceClassification", initializer_range=0.5)
+    model = make_model_dir("BertForSequenceClassification", num_labels=2)
     raw = graph.Graph.raw
     monkeypatch.setattr(graph.Graph, "raw", lambda of, batch: {n: x + 2e-4 for n, x in raw(of, batch).items()})
     ran = exported(model, "--output-dir", tmp_path / "exported")
@@ -457,13 +464,12 @@ def test_a_graph_with_other_logits_is_not_written(
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime", "onnxscript"])
-def test_missing_packages_are_one_line(package: str, tmp_path: Path) -> None:
-    code = f"import sys; sys.modules[{package!r}] = None; from bertkit.cli import run; run()"
-    command = [sys.executable, "-c", code, "export", tmp_path, "--output-dir", tmp_path / "exported"]
-    ran = subprocess.run(command, capture_output=True, encoding="utf-8")
-    assert ran.returncode == MachineError.exit_code
+def test_missing_packages_are_one_line(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    ran = exported(tmp_path, "--output-dir", tmp_path / "exported")
+    assert ran.code == MachineError.exit_code
     expected = [f"error: export needs the package {package}", 'hint: python -m pip install "bertkit[export]"']
-    assert ran.stderr.splitlines() == expected
+    assert ran.err.splitlines() == expected
 
 
 def test_int8_of_a_model_without_rows_asks_for_texts(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
@@ -477,7 +483,12 @@ def test_int8_of_a_model_without_rows_asks_for_texts(tmp_path: Path, make_model_
     ):
         (tmp_path / file).write_text(content, encoding="utf-8")
         ran = exported(
-            make_model_dir("BertForMaskedLM"), "--int8", "--texts", tmp_path / file, "--output-dir", tmp_path / "exported"
+            make_model_dir("BertForMaskedLM", **MASKS),
+            "--int8",
+            "--texts",
+            tmp_path / file,
+            "--output-dir",
+            tmp_path / "exported",
         )
         assert (ran.code, said in ran.err) == (3, True), ran.err
         assert file == "blank.txt" or "float32" not in ran.err, "before any work"
@@ -522,7 +533,7 @@ def test_int8_that_loses_is_refused(
 
 
 def test_masks_are_compared_on_texts(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:
-    model = make_model_dir("BertForMaskedLM", seed=4, initializer_range=0.5)
+    model = make_model_dir("BertForMaskedLM", **MASKS)
     ran = exported(model, "--int8", "--output-dir", tmp_path / "exported")
     assert (ran.code, "--texts FILE" in ran.err) == (2, True)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")

@@ -10,12 +10,13 @@ import pytest
 import torch
 from onnx.numpy_helper import to_array
 from test_padded import HEADS, TWO_LAYERS, config, inputs
+from traced import write_graph
 
 from bertkit.errors import ModelError
 from bertkit.model.batch import pack
 from bertkit.model.bert import initialize
 from bertkit.model.heads import BertForMultipleChoice, BertForSequenceClassification, BertForTokenClassification, Head
-from bertkit.runs.export.graph import SHAPES, TOLERANCE, Graph, largest_difference, quantize, write_graph
+from bertkit.runs.export.graph import SHAPES, TOLERANCE, Graph, largest_difference, quantize
 from bertkit.runs.export.padded import INPUTS
 
 INT8, UINT8 = library.TensorProto.INT8, library.TensorProto.UINT8

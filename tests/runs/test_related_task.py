@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from bertkit.errors import ModelError
 
 NLI = ("entailment", "contradiction", "neutral")
-STILL = ("--learning-rate", 0, "--max-steps", 1, "--max-length", 16, "--precision", "fp32", "--device", "cpu")
+STILL = ("--learning-rate", 0, "--max-steps", 1, "--max-length", 16, "--precision", "fp32", "--device", "cpu", "--no-baselines")
 
 
 def write_pairs(folder: Path, header: str, *labels: str) -> None:

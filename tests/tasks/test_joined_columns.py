@@ -72,7 +72,7 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path, text: str, word: str) -
 
 def test_the_model_remembers_the_columns(run_bertkit, tiny_model_dir: Path, tmp_path: Path) -> None:
     write(tmp_path / "a.csv", TABLE)
-    options = ("--text", "title,body", "--label", "kind", "--validation", "20%", "--max-steps", 1, "--device", "cpu")
+    options = "--text title,body --label kind --validation 20% --max-steps 1 --device cpu --no-baselines".split()
     ran = run_bertkit("finetune", "text-classification", "--train", "a.csv", *options, "-m", tiny_model_dir, "-o", "run")
     assert ran.code == 0, ran.err
     assert json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))["bertkit"]["text"] == "title,body"

@@ -242,7 +242,7 @@ def test_any_order_of_labels_scores_the_same(run_bertkit, nli) -> None:
 @pytest.mark.parametrize("data", ["numbers.tsv", "names.tsv"])
 def test_fine_tuning_keeps_the_models_order(run_bertkit, nli, tmp_path: Path, data: str) -> None:
     """A step with learning rate 0 leaves the model as it is: its scores are the model's, and so is the loss."""
-    own = ("--train", data, "-m", nli[0], "-o", "run", "--max-steps", 1, "--learning-rate", 0, "--dropout", 0)
+    own = ("--train", data, "-m", nli[0], "-o", "run", "--max-steps", 1, "--learning-rate", 0, "--dropout", 0, "--no-baselines")
     ran = run_bertkit("finetune", "mnli", *own, *HOW, data)
     assert ran.code == 0, ran.err
     config, run = (json.loads((tmp_path / "run" / name).read_text(encoding="utf-8")) for name in ("config.json", "run.json"))

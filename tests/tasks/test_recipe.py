@@ -439,7 +439,7 @@ def run_of(run_bertkit, make_model_dir, tmp_path: Path) -> Callable[..., dict[st
 
     def run(output: str, *options: object) -> dict[str, Any]:
         data = () if "--config" in options else ("text-classification", "-m", model, "--train", "rows.csv", *SMALL)
-        ran = run_bertkit("finetune", *data, "-o", output, *options)
+        ran = run_bertkit("finetune", *data, "-o", output, "--no-baselines", *options)
         assert ran.code == 0, ran.err
         return read_json(tmp_path / output / "run.json")
 

@@ -161,7 +161,7 @@ def test_xnli_evaluates_the_languages_that_are_there(
     for name, source, rows in (("dev-en", "dev-en", 60), ("dev-zh", "dev-zh", 60), ("train-en", "test-en", 40)):
         lines = read_lines(data_dir / "XNLI" / f"{source}.tsv.gz")[:rows]
         (tmp_path / "xnli" / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    settings = ("--max-steps", 1, "--batch-size", 8, "--max-length", 48, "--device", "cpu", "--precision", "fp32")
+    settings = "--max-steps 1 --batch-size 8 --max-length 48 --device cpu --precision fp32 --no-baselines".split()
     ran = run_bertkit("finetune", "xnli", "--data", "xnli", "-m", tiny_chinese_dir, "-o", "run", *settings)
     assert ran.code == 0, ran.err
     run = json.loads(Path("run/run.json").read_text(encoding="utf-8"))

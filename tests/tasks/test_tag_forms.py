@@ -283,7 +283,7 @@ def test_check_knows_an_export(tmp_path: Path, run_bertkit) -> None:
 
 # --- what comes back -------------------------------------------------------------------------------------------------------
 
-HOW = "--max-length 24 --precision fp32 --device cpu --max-steps 2".split()
+HOW = "--max-length 24 --precision fp32 --device cpu --max-steps 2 --no-baselines".split()
 CONLLU = """\
 # newdoc id = a
 # text = Let's go

@@ -70,7 +70,7 @@ def rows_of(path: Path, columns: tuple[str, ...] | None = None) -> list[dict[str
 
 
 def finetune(run_bertkit, recipe: str, model: Path, *data: Any) -> dict[str, Any]:
-    settings = ("--max-steps", 2, "--batch-size", 16, "--max-length", 32, "--precision", "fp32", "--device", "cpu")
+    settings = "--max-steps 2 --batch-size 16 --max-length 32 --precision fp32 --device cpu --no-baselines".split()
     ran = run_bertkit("finetune", recipe, *data, "-m", model, "-o", "run", *settings)
     assert ran.code == 0, ran.err
     return json.loads(Path("run/run.json").read_text(encoding="utf-8"))

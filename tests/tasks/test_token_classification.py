@@ -105,7 +105,7 @@ def as_entities(sentences: Sentences) -> str:
 
 
 TRAIN, DEV = made_sentences(40, 0), made_sentences(12, 1)
-COMMON = ("--batch-size", 8, "--max-length", 24, "--precision", "fp32", "--device", "cpu", "--learning-rate", 3e-3)
+COMMON = "--batch-size 8 --max-length 24 --precision fp32 --device cpu --learning-rate 3e-3 --no-baselines".split()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 
 
@@ -1019,7 +1019,7 @@ def test_tasks_of_annotators_are_predicted_by_their_ids(run: Path, run_bertkit, 
 
 def test_corrected_rows_with_some_of_the_labels_train_the_head_on(run: Path, run_bertkit, write: Write) -> None:
     rows = write("corrected.jsonl", as_tokens([[("the", "O"), ("phone", "B-THING"), ("is", "O")]] * 4))
-    how = ("--train", rows, "--validation", rows, "-m", run, "-o", "next", *COMMON[:-1], 0.0, "--max-steps", 1)
+    how = ("--train", rows, "--validation", rows, "-m", run, "-o", "next", *COMMON, "--learning-rate", 0.0, "--max-steps", 1)
     ran = run_bertkit("finetune", "token-classification", *how)
     assert ran.code == 0, ran.err
     assert "the data has 2 of the model's 4 labels; the model keeps the others" in ran.err

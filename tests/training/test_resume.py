@@ -29,7 +29,7 @@ STEP, MICRO_STEP = 7, 1  # where a run is stopped: in the second epoch, with the
 CHECKPOINT = f"checkpoint-{STEP + 1}"  # what a signal there leaves
 OPTIONS = (
     "--batch-size 8 --max-length 24 --micro-batch-tokens 32 --num-epochs 3 --learning-rate 3e-3 --logging-steps 2 "
-    "--device cpu --precision fp32"
+    "--device cpu --precision fp32 --no-baselines"
 ).split()
 
 
@@ -271,7 +271,8 @@ def test_thresholds_are_those_of_the_checkpoint_until_the_next_evaluation(comman
 )
 def test_every_family_resumes_where_it_was(recipe: str, more: tuple[str, ...], make_model_dir, tmp_path: Path) -> None:
     model = make_model_dir("BertModel", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, seed=5)
-    options = "--batch-size 8 --max-length 64 --max-train-samples 40 --max-steps 4 --eval-steps 2 --precision fp32 --device cpu"
+    options = "--batch-size 8 --max-length 64 --max-train-samples 40 --max-steps 4 --eval-steps 2 --no-baselines"
+    options += " --validation 5% --precision fp32 --device cpu"
     arguments = ["finetune", recipe, "--model", str(model), *options.split(), *more, "--output-dir"]
     runs = whole, again = tmp_path / "whole", tmp_path / "again"
     assert main([*arguments, str(whole)]) == 0
