@@ -187,18 +187,34 @@ def test_other_settings_or_data_are_refused(train, several: Path, rows: Path, tm
     with pytest.raises(UsageError) as error:
         train(several, learning_rate=1e-3)
     assert (error.value.where, "learning_rate was 0.0003, is 0.001" in error.value.what) == (str(several), True)
-    before = rows.read_bytes()
-    rows.write_text("label,text\n" + "good,the movie\nbad,the book\n" * 16, encoding="utf-8")
-    try:
-        with pytest.raises(UsageError) as error:
-            train(several, 4)
-    finally:
-        rows.write_bytes(before)
-    assert (error.value.where, "data" in error.value.what, "seed 4" in error.value.what) == (str(several), True, True)
     for overwrite in (False, True):  # a single run is not a folder of seeds
         with pytest.raises(UsageError) as error:
             train(several / "seed-1", overwrite=overwrite)
         assert error.value.where == str(several / "seed-1")
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 4])
+def test_other_rows_or_weights_are_refused_before_any_training(
+    seeds: int, train, several: Path, rows: Path, make_model_dir, tmp_path: Path
+) -> None:
+    """Also where all seeds are finished: their scores are not those of the rows that are there now."""
+    model, before = Path(read_json(several / "seeds.json")["plan"]["model"]["name"]), rows.read_bytes()
+    weights_before = (model / "model.safetensors").read_bytes()
+    changes = {rows: before.replace(b"good", b"bad", 1)}
+    changes[model / "model.safetensors"] = (make_model_dir("BertModel", seed=22) / "model.safetensors").read_bytes()
+    try:
+        for path, changed in changes.items():
+            path.write_bytes(changed)
+            with pytest.raises(UsageError) as error:
+                train(several, seeds)
+            what = "data has changed" if path == rows else "model has changed"
+            assert error.value.what == f"the folder holds seeds with different settings: {what}"
+            rows.write_bytes(before)
+    finally:
+        rows.write_bytes(before)
+        (model / "model.safetensors").write_bytes(weights_before)
+    assert not (several / "seed-4").exists()
+    train(several, 3)
 
 
 def test_runs_with_constant_predictions_are_counted(train, tmp_path: Path) -> None:

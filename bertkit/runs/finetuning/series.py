@@ -15,6 +15,7 @@ from bertkit.errors import UsageError, listed, plural
 from bertkit.files import as_json, write_json
 from bertkit.files.output_folder import OutputFolder
 from bertkit.model.devices import start_accelerator
+from bertkit.model.directory import weights_hash
 from bertkit.model.precision import refuse_int8
 from bertkit.readers import Examples
 from bertkit.report import Finding, Report, Table, show
@@ -56,18 +57,16 @@ def finetune_series(
     folder_of_runs = OutputFolder.prepare(output_dir, series.kind, resume=True, overwrite=overwrite, reads=request.reads)
     earlier = {} if overwrite else series.read(output_dir).get("plan") or _begun(series, output_dir)
     read: dict[str, Examples] = {}  # so that all runs read each file only once
-    data = read_splits(resolved, read=read) if series.own_rows or not earlier else None
+    data = read_splits(resolved, read=read)
     if earlier:  # unset settings are those of the first runs
         chosen = earlier.get("chosen") or {}
     else:
-        assert data is not None
         chosen = choose_settings(resolved, data.rows[resolved.train_split], pretrained)
     varied = series.changes(recipe, 1, count).get("training", {})
     training = dataclasses.asdict(filled(recipe.training, chosen)) | dict.fromkeys(varied)
-    plan = {**first.plan(training), "chosen": chosen or None}
+    plan = {**first.plan(training), "data": {"sha256": data.sha256}, "chosen": chosen or None}
+    plan["model"]["sha256"] = weights_hash(pretrained.folder)
     if series.own_rows:
-        assert data is not None
-        plan["data"] = {"sha256": data.sha256}
         _refuse_bad_rows(
             series, recipe, count, read, partial(Task.fit, config=pretrained.config, fresh_head=request.fresh_head)
         )
@@ -77,8 +76,6 @@ def finetune_series(
         runs: dict[int, dict[str, Any]] = {}
         if more := sorted({*finished} - {*range(1, count + 1)}):
             progress.note(f"{output_dir} has more {series.nouns}, which the summary leaves out: {listed([*map(str, more)])}")
-        if data is None and len(finished) < count:
-            data = read_splits(resolved, read=read)
         remarks_shown = is_part  # else the first run shows those on rows that all runs share
         for number in range(1, count + 1):
             folder = output_dir / f"{series.noun}-{number}"
@@ -99,7 +96,7 @@ def finetune_series(
                 given=Given(rows, chosen, remarks_shown),
             )
             remarks_shown = is_part or not series.own_rows
-            _refuse_changed_inputs(series, runs, output_dir)
+            _finished(series, output_dir, plan, recipe, count, [folder])  # the model may have changed since
             if accelerator.is_main_process and len(runs) == 1:
                 write_json(series.summary(output_dir), {"plan": plan})
         summary = {"plan": plan, **describe_runs(series, runs)}
@@ -129,15 +126,24 @@ def _refuse_bad_rows(
             task.examples(rows, labelled=True)
 
 
-def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Recipe, count: int) -> dict[int, dict[str, Any]]:
-    """The finished runs of a folder by number. Raises UsageError if they have different settings."""
+def _finished(
+    series: Series,
+    folder: Path,
+    plan: Mapping[str, Any],
+    recipe: Recipe,
+    count: int,
+    among: Sequence[Path] | None = None,
+) -> dict[int, dict[str, Any]]:
+    """The finished runs of a folder by number. among: default: all. Raises UsageError if they have different settings, or were
+    begun with another model or other data.
+    """
     hint = f"repeat their command, or {NEW_FOLDER}"
     earlier = series.read(folder).get("plan", plan)
     if changed := changed_settings({**earlier, "recipe": as_asked(earlier["recipe"])}, plan):
         raise UsageError(f"the folder holds {series.nouns} with different settings: {changed}", where=str(folder), hint=hint)
     runs: dict[int, dict[str, Any]] = {}
     model = {name: value for name, value in plan["model"].items() if value}  # a model without a head always gets a fresh one
-    for path in series.begun_in(folder):
+    for path in series.begun_in(folder) if among is None else among:
         number = int(path.name.rpartition("-")[2])
         own = as_json(series.changes(recipe, number, count))
         # of the recipe, only what the run changes: bertkit 0.1 saved resolved values there
@@ -145,16 +151,6 @@ def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Rec
         if (run := finished_run(path, wanted, hint)) is not None:
             runs[number] = run
     return runs
-
-
-def _refuse_changed_inputs(series: Series, runs: Mapping[int, Mapping[str, Any]], folder: Path) -> None:
-    """Raise UsageError if the model, or data that the runs share, have changed between runs."""
-    first = next(iter(runs))
-    for number, run in runs.items():
-        for part in ("model",) if series.own_rows else ("model", "data"):
-            if changed_settings({part: runs[first][part]}, {part: run[part]}):
-                what = f"the {part} changed between {series.noun} {first} and {series.noun} {number}"
-                raise UsageError(what, where=str(folder), hint=NEW_FOLDER)
 
 
 def describe_runs(series: Series, runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
