@@ -10,7 +10,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -121,6 +121,11 @@ METRICS: dict[str, Metric] = {
     metric.__name__: metric
     for metric in (accuracy, f1, macro_f1, micro_f1, matthews_correlation, pearson, spearmanr, mean_squared_error)
 }
+
+
+def can_be_resampled(metrics: Iterable[Metric]) -> bool:
+    """Whether all metrics are those above: others may take long, or fail on some draws of the rows."""
+    return all(metric in METRICS.values() for metric in metrics)
 
 
 # Names in the evaluate library and scikit-learn too; a user's function can set greater_is_better = False.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,25 @@ def test_a_baseline_without_a_score_is_not_compared() -> None:
     guessed = [Prediction(float(row % 2)) for row in range(len(TEXTS))]
     (said,) = [part.what for part in found.compare(guessed).parts if isinstance(part, Finding)]
     assert f"these baselines: {BAG_OF_WORDS}" in said
+
+
+def correlation(predictions: Any, references: Any) -> float:
+    return statistics.correlation(predictions.tolist(), references.tolist())  # which raises where all are the same
+
+
+def test_a_users_metric_that_fails_on_a_baseline_leaves_it_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """As on the mean, which is one number for all rows; and such a metric is not called on draws, which may be as bad."""
+    numbers = [4.0 if "good" in text else 1.0 for text in TEXTS]
+    task, train = fitted(TextClassification(regression=True, metrics=(correlation,)), text=TEXTS, label=numbers)
+    found = fit_baselines(task, train, train, "validation")
+    assert found is not None
+    assert set(found.predictions) == {BAG_OF_WORDS}
+    assert f"the baseline {MEAN!r} is left out: the metric correlation fails: StatisticsError" in capsys.readouterr().err
+    worse = [Prediction(float(row % 2)) for row in range(len(TEXTS))]
+    (table, finding) = found.compare(worse).parts
+    assert (finding.severity, f"worse than these baselines: {BAG_OF_WORDS}" in finding.what) == ("warning", True)
+    assert [row[3] for row in table.rows] == [None, None]
+    assert fit_baselines(task, train.select([0, 1]), train.select([0, 1]), "validation") is None
 
 
 @pytest.mark.parametrize(

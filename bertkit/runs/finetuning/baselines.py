@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit import progress
-from bertkit.errors import plural
+from bertkit.errors import UsageError, plural
 from bertkit.metrics import bootstrap
 from bertkit.metrics.bootstrap import Scorer, difference, interval
+from bertkit.metrics.classification import can_be_resampled
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Vectors
 from bertkit.model.precision import resolve_precision
@@ -68,7 +69,8 @@ class Baselines:
     def compare(self, predictions: Sequence[Prediction]) -> Report:
         """Compare a model's predictions for the same examples with the baselines.
 
-        A warning if the interval of the difference is below 0 (worse), a note if it is not above 0 (not clearly better).
+        A warning if the interval of the difference is below 0 (worse), a note if it is not above 0 (not clearly better). A
+        difference without an interval counts as it is.
         """
         task = self.task
         truth = task.truth(self.examples)
@@ -80,17 +82,20 @@ class Baselines:
         sign = 1 if task.recipe.greater_is_better else -1
 
         def resampled_scores(scorer: Scorer) -> list[float | None]:
-            return [scorer(drawn)[first] for drawn in bootstrap.resampled(len(truth), bootstrap.FEWER)]
+            draws = bootstrap.FEWER if can_be_resampled(task.recipe.metrics) else 0
+            return [scorer(drawn)[first] for drawn in bootstrap.resampled(len(truth), draws)]
 
         of_model = resampled_scores(model)
         for name, others in self.predictions.items():
             scorer = task.scorer(others, truth)
             bounds = interval([*map(difference, of_model, resampled_scores(scorer))])
             score = scorer(everything)[first]
-            rows.append([name, score, difference(own, score), progress.format_interval(bounds, "+.4f"), self.fitted_to[name]])
-            if bounds is not None and max(sign * bound for bound in bounds) < 0:
+            gain = difference(own, score)
+            rows.append([name, score, gain, progress.format_interval(bounds, "+.4f"), self.fitted_to[name]])
+            gains = [sign * value for value in bounds or (gain,) if value is not None]
+            if gains and max(gains) < 0:
                 worse.append(name)
-            elif score is not None and (bounds is None or min(sign * bound for bound in bounds) <= 0):
+            elif score is not None and min(gains, default=0) <= 0:
                 not_better.append(name)
         columns = ["predictions", first, "this model minus baseline", "95% interval", "training rows"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {plural(len(truth), 'row')}", columns, rows)]
@@ -132,7 +137,14 @@ def fit_baselines(
         vectors = partial(frozen_vectors, task, pretrained=pretrained, accelerator=accelerator)
         most = max(FEWEST_ROWS, min(affordable - len(held_out), int(MOST_ROWS / words)))
         model = Frozen(vectors, min(len(train), most))
-    predictions = task.baselines(train, held_out, model)
+    predictions = {}
+    truth = task.truth(held_out)
+    for name, predicted in task.baselines(train, held_out, model).items():
+        try:
+            task.score(predicted, truth)
+            predictions[name] = predicted
+        except UsageError as error:  # a user's metric may not take what is all the same
+            progress.warn(f"the baseline {name!r} is left out: {error}")
     fitted_to = dict.fromkeys(predictions, len(train)) | ({LINEAR_PROBE: model.most_rows} if model is not None else {})
     return Baselines(task, split, held_out, predictions, fitted_to) if predictions else None
 

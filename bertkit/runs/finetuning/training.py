@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bertkit import progress
 from bertkit.config import TrainConfig
 from bertkit.errors import UserError, plural
-from bertkit.metrics.classification import METRICS
+from bertkit.metrics.classification import can_be_resampled
 from bertkit.model.batch import Batch
 from bertkit.model.config import BertConfig
 from bertkit.model.directory import read_config, read_state_dict, save_model
@@ -171,8 +171,8 @@ def train_into(
         return write
 
     def finish() -> str:
-        wanted = not is_part and all(metric in METRICS.values() for metric in recipe.metrics)  # other metrics may take long
         scored = evaluations.best
+        wanted = not is_part and can_be_resampled(recipe.metrics)
         if wanted and scored is not None and scored.scores == values["best"]["scores"]:  # else: the best was before a resume
             values["intervals"] = score_intervals(scored)
         values["task"] = Task.restore(read_config(folder), recipe, where=str(folder)).to_json()  # at the best step
