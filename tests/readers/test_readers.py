@@ -314,6 +314,20 @@ def test_tasks_that_are_skipped_are_counted_over_all_blocks(monkeypatch):
     assert (len(rows), rows.remarks.notes) == (450, ("skipped 150 tasks that annotators rejected or ignored",))
 
 
+def test_tasks_without_spans_have_no_entities_however_long_their_run(monkeypatch):
+    monkeypatch.setattr(content, "BLOCK", 512)
+    spans = {"spans": [{"start": 0, "end": 1, "label": "N"}]}
+    tasks = [{"text": f"{i}", "answer": "accept", "_input_hash": i} | (spans if i % 500 == 100 else {}) for i in range(600)]
+    lines = "".join(f"{json.dumps(task)}\n" for task in tasks)
+    found = parsed(parse_prodigy, lines).columns["entities"]
+    assert found == [spans["spans"] if i % 500 == 100 else [] for i in range(600)]
+    assert (
+        "entities" not in parsed(partial(parse_prodigy, labelled=False), "".join(lines.splitlines(keepends=True)[:90])).columns
+    )
+    choices = "".join(f"{json.dumps(task | {'accept': ['N']})}\n" for task in tasks if "spans" not in task)
+    assert set(parsed(parse_prodigy, choices).columns) == {"text", "label"}
+
+
 def test_select_keeps_places_and_label_names():
     examples = Examples(columns={"a": [1, 2, 3]}, source="f", lines=[2, 4, 7], label_names={"a": ("x", "y")})
     chosen = examples.select([2, 0])

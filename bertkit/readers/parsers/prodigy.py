@@ -61,8 +61,8 @@ def _tasks(block: Examples, *, labelled: bool) -> Examples:
         for name, values in kept.columns.items()
         if name not in _OF_THE_TASK and not name.startswith("_")
     }
-    if "entities" in columns:  # a task without spans may leave them out
-        columns["entities"] = [
-            [] if spans is None and not broken[row] else spans for row, spans in zip(rows, columns["entities"], strict=True)
-        ]
+    has_choices = not {"label", "accept", "options"}.isdisjoint(kept.columns)
+    if "entities" in columns or (labelled and not has_choices):  # tasks without spans may leave them out, in a whole block too
+        spans = columns.get("entities") or [None] * len(rows)
+        columns["entities"] = [[] if of is None and not broken[row] else of for row, of in zip(rows, spans, strict=True)]
     return replace(kept, columns=columns)
