@@ -88,11 +88,14 @@ def ask(
 def _family_of(options: Mapping[str, Any], command: str) -> str | None:
     """The task family that the data is for, reported in a note; None without data. Raises UsageError if in doubt."""
     from bertkit import progress
+    from bertkit.config import convert, options_of
     from bertkit.tasks.family import guess_family
+    from bertkit.tasks.recipe import Recipe
 
     flag, data = next(((f"--{name}", options[name]) for name in ("train", "data") if options.get(name)), ("", None))
     if data is None:
         return None
+    data = convert(options_of(Recipe)[flag.removeprefix("--")], data)
     guess = guess_family(data, options)
     if guess.family is None:
         hint = f"name it: bertkit {command} FAMILY {flag} {data}, where FAMILY is {', '.join(FAMILIES)}"

@@ -340,11 +340,11 @@ class Recipe(ABC):
                 self._standardize(rows.part(begin, end), labelled=labelled)
             except DataError as error:
                 middle = (begin + end) // 2
-                if error.where == rows.source and end - begin in (1, len(rows)):
-                    raise  # no row is at fault; for a part in between, it may only mean that none of its rows has a label
+                if error.where == rows.source and end - begin == len(rows):
+                    raise  # no row is at fault; for a part, it may only mean that too few rows tell what their labels are
                 if end - begin > 1:
                     parts += [(middle, end), (begin, middle)]
-                else:
+                elif error.where != rows.source:
                     found[begin] = str(error)
         if self.on_error == "skip":  # `_standardize` may accept an empty row, as columns that are joined may be empty
             empty = (row for row in range(len(rows)) if all(values[row] is None for values in rows.columns.values()))

@@ -113,3 +113,9 @@ def test_finetune_asks_where_there_is_doubt(run_bertkit, tiny_model_dir: Path, t
     assert "left, right" in error
     assert "bertkit finetune FAMILY --train a.csv" in hint
     assert all(family in hint for family in FAMILIES)
+
+
+def test_data_in_an_options_file_is_one_path(run_bertkit, tmp_path: Path) -> None:
+    write(tmp_path / "options.yaml", "train: [a.csv, b.csv]\n")
+    ran = run_bertkit("finetune", "--config", "options.yaml", "--model", "minilm", "--output-dir", "out")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: --train is ['a.csv', 'b.csv']; expected text")

@@ -142,6 +142,17 @@ def test_to_predict_labels_that_cannot_be_read_are_left_out(columns: dict, optio
     assert examples.columns.get("label") == labels
 
 
+def test_few_rows_do_not_decide_what_lists_of_numbers_are() -> None:
+    """[0, 1] alone might mark the second of two labels; all rows of the training data say that it is two of four."""
+    rows = rows_of(text=[*"abcdefgh", ""], label=[*[[0, 1], [2, 3], [0], [1]] * 2, [0]])
+    task = fit(rows, on_error="skip")
+    assert (task.labels, [*task.examples(rows, labelled=True).columns["text"]]) == (("0", "1", "2", "3"), [*"abcdefgh"])
+    few = task.examples(rows_of([0, 1], [1, 0]), labelled=True)
+    assert few.columns["label"] == [("0", "1")] * 2
+    with pytest.raises(DataError, match="a 0 or 1 for each of 2 labels"):
+        fit(rows_of(["a", "b"], ["c"])).examples(rows_of([0, 1], [1, 0]), labelled=True)
+
+
 def test_a_label_of_one_row_is_not_held_out(tmp_path: Path) -> None:
     path = tmp_path / "my.csv"
     rows = "".join(f"text {n},{'common' if n % 2 else 'usual'}{f';rare{n}' if n < 10 else ''}\n" for n in range(200))
