@@ -89,10 +89,13 @@ def start_accelerator(device: str | None = None) -> Accelerator:
     if several processes are requested but cannot be started, MachineError for a device that is not available.
     """
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, is_initialized
     from accelerate.utils import GradientAccumulationPlugin
 
     _refuse_incomplete_launch()
     on_cpu = _available(device) == "cpu"
+    if is_initialized():  # a process keeps its first device, though runs that are compared may name several
+        on_cpu = AcceleratorState().device.type == "cpu"
     keep_freed_memory()
     for name, (none, instead) in _IGNORED.items():
         if (value := os.environ.get(name, none)) != none:

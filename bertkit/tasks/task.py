@@ -263,19 +263,26 @@ class Task(Presentation):
 
     def averaged_with(self, others: Sequence[Self]) -> Self:
         """This task, to decode the mean probabilities of its model and others. Raises ModelError if their outputs differ."""
-        return self.scored_with(others)
+        return self._like(others, [task.output_names() for task in (self, *others)])
 
     def scored_with(self, others: Sequence[Self]) -> Self:
-        """This task, to score rows that are divided among its model and others. Raises ModelError if their outputs differ."""
-        for other in others:
-            if other.output_names() != self.output_names():
+        """This task, to score rows that are divided among its model and others. Raises ModelError if they cannot be."""
+        return self._like(others, [task.scored_by() for task in (self, *others)])
+
+    def _like(self, others: Sequence[Self], kinds: Sequence[tuple[Any, ...]]) -> Self:
+        for other, kind in zip(others, kinds[1:], strict=True):
+            if kind != kinds[0]:
                 what = f"the runs have different labels: {listed(self.labels)} and {listed(other.labels)}"
-                raise ModelError(what, hint="choose one of the runs")
+                raise ModelError(what, hint="choose one of the runs, or train them with the same --labels")
         return self
 
     def output_names(self) -> tuple[Any, ...]:
         """What the outputs of the model stand for."""
         return self.labels
+
+    def scored_by(self) -> tuple[Any, ...]:
+        """What models must have in common for the rows of one to be scored beside another's."""
+        return self.output_names()
 
     def judged_words(self, examples: Examples) -> Sequence[list[str]] | None:
         """The words of each example, if `judge` has a label for each word; otherwise None."""

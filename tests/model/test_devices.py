@@ -1,4 +1,4 @@
-"""The settings for freed memory that glibc is given, and their effect."""
+"""The device of a process; the settings for freed memory that glibc is given, and their effect."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from bertkit.model.devices import keep_freed_memory
+from bertkit.model.devices import keep_freed_memory, start_accelerator
 
 TRIM, MMAP = -1, -3  # of malloc.h
 
@@ -77,3 +78,13 @@ print(full - kept, kept - resident())
     kept, returned = map(float, subprocess.check_output([sys.executable, "-c", code], text=True).split())
     assert kept < 20
     assert returned > 180
+
+
+def test_a_process_keeps_its_first_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a run that was trained with --device cpu is compared with one that was trained on a GPU."""
+    from accelerate.state import AcceleratorState, PartialState
+
+    start_accelerator("cpu")
+    for state in (PartialState, AcceleratorState):
+        monkeypatch.setitem(state._shared_state, "device", torch.device("meta"))
+    assert start_accelerator("cpu").device.type == "meta"

@@ -1132,3 +1132,13 @@ def test_msra_from_its_folder_and_its_files(data_dir: Path, tmp_path: Path, chin
     own = load_recipe("msra_ner").overridden({"train": str(files["dev"]), "tokens": "text_a", "tags": "label"})
     _, parts = fitted(own)
     assert sum(map(len, parts.values())) == 2318
+
+
+def test_folds_that_know_other_tags_are_scored_together_but_not_averaged() -> None:
+    """A tag of one sentence is unknown to the fold that holds it out; scores compare names."""
+    few, more = task_of("B-PER", "O", scheme="iob2"), task_of("B-LOC", "B-PER", "O", scheme="iob2")
+    score = few.scored_with([more]).scorer([Prediction(["B-LOC", "O"])], [Tagged(["B-LOC", "O"], None)])
+    assert score(np.arange(1))["f1"] == 1.0
+    for refused in (few.averaged_with, task_of("NOUN", "VERB").scored_with):
+        with pytest.raises(ModelError, match="the runs have different labels"):
+            refused([more])
