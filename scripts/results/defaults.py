@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scripts import markdown
-from scripts.provenance import ROOT, provenance
+from scripts.provenance import ROOT
 from scripts.results import comparison
-from scripts.results.command_lines import execute
+from scripts.results.command_lines import Measured, execute, measured_once
 from scripts.results.defaults_data import CHOSEN_ON, MEASURED_ON, PAIRS, TEXTS, DataSet
 
 NAME = "defaults"
@@ -38,20 +39,15 @@ def commands() -> list[str]:
 
 def measure(*, force: bool) -> dict[str, Any]:
     """What results/defaults.json keeps. Each set is kept when it ends, and taken from there the next time."""
-    origin = provenance()
-    sets: dict[str, dict[str, Any]] = {}
+    measured: dict[str, Measured] = {}
     for each in MEASURED_ON:
         folder = FOLDER / each.name.replace(" ", "-")
         kept = ROOT / folder / "result.json"
-        if kept.is_file() and not force:
-            sets[each.name] = json.loads(kept.read_text(encoding="utf-8"))
-            continue
-        sets[each.name] = _measure_set(each, folder)
-        kept.write_text(json.dumps(sets[each.name]), encoding="utf-8")
+        measured[each.name] = measured_once(kept, commands(), partial(_measure_set, each, folder), force=force)
+    sets = {name: found.values for name, found in measured.items()}
     return {
         "name": NAME,
-        "command": commands(),
-        **origin,
+        **measured[MEASURED_ON[0].name].origin,
         "seeds": list(range(1, SEEDS + 1)),
         "model": sets[MEASURED_ON[0].name]["model"],
         "chosen_on": [each.name for each in CHOSEN_ON],

@@ -66,8 +66,8 @@ class Paired:
         """What results/NAME.json keeps. Finished runs are not made again, unless `force`; what comes first is kept even then,
         as other data sets share it.
         """
-        run_commands(self.ways.prepared, ROOT / self.ways.folder, force=False)
-        made_by = run_commands(self.training, ROOT / self.ways.folder / self.name, force=force)
+        prepared = run_commands(self.ways.prepared, ROOT / self.ways.folder, force=False)
+        made_by = run_commands(self.training, ROOT / self.ways.folder / self.name, force=force, after=prepared)
         origin = provenance() | {"commit": made_by[next(iter(self.training))]["commit"]}
         run = json.loads((ROOT / self.runs[0] / "seed-1" / "run.json").read_text(encoding="utf-8"))
         return {

@@ -15,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scripts import markdown
-from scripts.provenance import RESULTS, ROOT, provenance
+from scripts.provenance import RESULTS, ROOT
 from scripts.results import entry_results
-from scripts.results.command_lines import filled_in
+from scripts.results.command_lines import filled_in, measured_once
 from scripts.results.entries import ENTRIES, FIVE_SEEDS, Entry
 
 NAME = "trainer"
@@ -44,31 +45,33 @@ def commands() -> list[str]:
 
 def measure(*, force: bool) -> dict[str, Any]:
     """What results/trainer.json keeps. Each run is kept when it ends, and taken from there the next time."""
-    (ROOT / FOLDER).mkdir(parents=True, exist_ok=True)
     runs: dict[str, dict[str, Any]] = {}
+    origin: dict[str, Any] = {}
     for task in TASKS:
         for seed in SEEDS:
             line = command(task).replace("$SEED", str(seed))
             kept = ROOT / FOLDER / f"{task}-{seed}.json"
-            found = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() and not force else {}
-            if found.get("command") != line:
-                print(f"\n$ {line}", flush=True)
-                done = subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-                if done.returncode:
-                    raise SystemExit(done.returncode)
-                found = {"command": line, **json.loads(done.stdout.splitlines()[-1])}
-                kept.write_text(json.dumps(found), encoding="utf-8")
-            runs.setdefault(task, {})[str(seed)] = found
-    first = runs[next(iter(TASKS))][str(SEEDS[0])]
+            found = measured_once(kept, [line], partial(_run, line), force=force)
+            runs.setdefault(task, {})[str(seed)] = found.values
+            origin = origin or found.origin
     return {
         "name": NAME,
+        **origin,
         "command": commands(),
-        **provenance(),
         "seeds": list(SEEDS),
-        "model": first["model"],
+        "model": runs[next(iter(TASKS))][str(SEEDS[0])]["model"],
         "scores": {task: {seed: run["scores"] for seed, run in of_task.items()} for task, of_task in runs.items()},
         "settings": {task: of_task[str(SEEDS[0])]["settings"] for task, of_task in runs.items()},
     }
+
+
+def _run(line: str) -> dict[str, Any]:
+    print(f"\n$ {line}", flush=True)
+    done = subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def train(task: str, seed: int) -> dict[str, Any]:

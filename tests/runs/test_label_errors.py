@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import inspect
 import json
 from collections import Counter
@@ -126,6 +127,12 @@ def test_a_killed_search_goes_on_and_a_repeated_one_trains_nothing(check, tmp_pa
     whole = (tmp_path / "out/label_errors.csv").read_bytes()
     check(rows)
     assert began == ["fold-1", "fold-2", "fold-2"]
+    of_older = b"what an older bertkit, or another processor, has ranked"
+    (tmp_path / "out/label_errors.csv").write_bytes(of_older)
+    found = read_found(tmp_path / "out") | {"ranked_sha256": hashlib.sha256(of_older).hexdigest()}
+    (tmp_path / "out/label_errors.json").write_text(json.dumps(found), encoding="utf-8")
+    assert "has been changed since" not in check(rows).err
+    assert (tmp_path / "out/label_errors.csv").read_bytes() == whole
     edited = whole.replace(b"file,", b"done,file,", 1)
     (tmp_path / "out/label_errors.csv").write_bytes(edited)
     assert "has been changed since" in check(rows).err

@@ -6,6 +6,7 @@ import math
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from bertkit import progress
 from bertkit.errors import UsageError, plural
-from bertkit.files import relative, write_files, write_json
+from bertkit.files import read_json, relative, write_files, write_json
 from bertkit.metrics.confident_learning import ConfidentLearning, Judged, Verdicts
 from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, start_accelerator
@@ -66,9 +67,9 @@ def refuse_or_warn_of_trained(request: Request, rows: Examples) -> None:
     if run is None or run["recipe"].get("family") == PRETRAINING:
         return
     hint = f"start from its own base model: --model {run['model']['name']}"
-    own, sha256 = to_json(recipe, name=""), hash_of_rows(recipe, rows)
+    own, of_rows = to_json(recipe, name=""), hash_of_rows(recipe, rows)
     of_same_data = all(run["recipe"].get(source) == own.get(source) for source in ("train", "data", "dataset"))
-    if of_same_data or any(of.get("rows_sha256") == sha256 for of in run["data"].values()):
+    if of_same_data or any(of.get("rows_sha256") == of_rows for of in run["data"].values()):
         what = "the model was trained on these very rows and would repeat their labels"
         raise UsageError(what, where=model, hint=hint)
     progress.warn(f"{model} is a fine-tuned run: if it saw some of these rows, it may have memorized their labels; {hint}")
@@ -92,12 +93,18 @@ def find_label_errors(request: Request, output_dir: Path, *, folds: int) -> dict
     if accelerator.is_main_process:
         table = Csv(list(rows[0]), safe=True)
         content = table.begin() + table.write(rows)
-        if not (path := output_dir / RANKED).is_file():
-            write_files(output_dir, {RANKED: lambda aside: aside.write_bytes(content)})
-        elif path.read_bytes().removeprefix(BOM_UTF8) != content.removeprefix(BOM_UTF8):
+        path, before = output_dir / RANKED, read_json(output_dir / FOUND).get("ranked_sha256")
+        found["ranked_sha256"] = _hash(content)
+        if path.is_file() and _hash(path.read_bytes()) not in (before, _hash(content)):
             progress.note(f"{path} has been changed since and is kept; remove it to have it written again")
+        else:
+            write_files(output_dir, {RANKED: lambda aside: aside.write_bytes(content)})
         write_json(output_dir / FOUND, found)
     return found
+
+
+def _hash(content: bytes) -> str:
+    return sha256(content.removeprefix(BOM_UTF8)).hexdigest()  # which a spreadsheet may leave out
 
 
 def _judge(recipe: Recipe, run: Path, read: dict[str, Examples], processes: Processes) -> JudgedFold:
