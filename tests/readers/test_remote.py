@@ -169,12 +169,12 @@ def test_a_query_of_the_web_is_no_ending() -> None:
 
 
 def test_only_a_part_is_read_for_the_first_rows() -> None:
-    Store.files["a.csv"] = b"text\n" + b"the movie was good\n" * 10**6
+    Store.files["a.csv"] = b"text\n" + b"the movie was good\n" * 300_000
     blocks = read_blocks("store://a.csv")
     first = next(blocks)
     assert (len(first) > 100, 0 < (first.done or 0) < 0.1) == (True, True)
     assert Store.asked < len(Store.files["a.csv"]) // 20
-    assert len(first) + sum(map(len, blocks)) == 10**6
+    assert len(first) + sum(map(len, blocks)) == 300_000
     assert Store.asked == len(Store.files["a.csv"])
 
 

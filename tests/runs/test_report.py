@@ -76,7 +76,7 @@ def runs(make_model_dir: Callable[..., Path], tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp("runs")
     model = make_model_dir("BertModel", seed=7, initializer_range=0.5, max_position_embeddings=512)
     for recipe in FAMILIES:
-        options = ["--max-steps", 30, "--batch-size", 16, "--eval-steps", 10, "--logging-steps", 5, "--max-length", 128]
+        options = ["--max-steps", 12, "--batch-size", 16, "--eval-steps", 6, "--logging-steps", 3, "--max-length", 96]
         options += ["--doc-stride", 64, "--null-threshold", 1000] if recipe == "helpdesk_pages" else []
         how = ["--learning-rate", "1e-3", *CPU, "--output-dir", folder / recipe]
         ran = run_command(["finetune", recipe, "--model", model, *options, *how])
