@@ -35,7 +35,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 hypothesis.settings.register_profile("bertkit", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("bertkit")
 
-ALL_DRAWS = {"RESAMPLES": 1000, "FEWER": 300}
+FEW_DRAWS = {"RESAMPLES": 50, "FEWER": 30}
+ALL_DRAWS: dict[str, int] = {}  # what the package draws
 OPTIONAL = ("engines", "gpu", "processor", "slow")
 END_TO_END = {"run_bertkit", "data_dir", "minilm"}  # fixtures: whole commands, real data, real weights
 
@@ -77,12 +78,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Draw fewer times in the bootstrap, except for tests marked all_draws: nobody reads most runs' intervals, and all draws
-    would be a tenth of the suite's time.
+    would take a tenth of the suite's time.
     """
     from bertkit.metrics import bootstrap
 
-    drawn = ALL_DRAWS if item.get_closest_marker("all_draws") else {"RESAMPLES": 50, "FEWER": 30}
-    vars(bootstrap).update(drawn)
+    for name in FEW_DRAWS:
+        ALL_DRAWS.setdefault(name, getattr(bootstrap, name))
+    vars(bootstrap).update(ALL_DRAWS if item.get_closest_marker("all_draws") else FEW_DRAWS)
 
 
 def _fail_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -482,7 +482,7 @@ def train_and_predict(folder: Path, total_steps: int) -> None:
 
 
 if __name__ == "__main__":
-    folder, *counts = sys.argv[1:]
-    train_curves(Path(folder, "curves"), int(counts[0]))
-    for steps in map(int, counts[1:]):
-        train_and_predict(Path(folder), steps)
+    folder, steps_of_curves, *steps_of_runs = sys.argv[1:]
+    train_curves(Path(folder, "curves"), int(steps_of_curves))
+    for steps in steps_of_runs:  # none, or one number
+        train_and_predict(Path(folder), int(steps))

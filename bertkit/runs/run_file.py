@@ -28,7 +28,8 @@ _MAY_CHANGE = {
     *("training.activation_checkpointing", "recipe.language"),
 }
 # Older versions did not record these.
-_CONFIG, _SOURCES, _ROWS = "model.config.", "recipe.metric_sources.", (".sha256", ".rows_sha256", ".shards_sha256")
+_CONFIG, _SOURCES = "model.config.", "recipe.metric_sources."
+_ROWS = (".rows_sha256", ".shards_sha256", "data.sha256", "model.sha256")
 _HASHES = {
     "sha256": "{} has changed",
     "rows_sha256": "the rows of {} have changed",

@@ -71,8 +71,12 @@ class Series:
         return [folder / f"{self.noun}-{number}" for number in self.read(folder).get(self.nouns, [])]
 
 
+def _fold(recipe: Recipe, number: int, count: int) -> Changes:
+    return {"recipe": {"validation": f"{number}/{count}", "eval_splits": ("validation",)}}
+
+
 SEEDS = Series("seed", lambda recipe, number, count: {"training": {"seed": number}}, own_rows=False)
-FOLDS = Series("fold", lambda recipe, number, count: {"recipe": {"validation": f"{number}/{count}"}}, own_rows=True)
+FOLDS = Series("fold", _fold, own_rows=True)
 
 
 def runs_to_use(name: str, *, ensemble: bool | None = None) -> list[str]:

@@ -11,6 +11,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.model.config import BLOCK_KEY
 from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_long
 from bertkit.readers import Examples, Remarks
+from bertkit.readers.remote import is_url
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import (
     is_recipe_of,
@@ -63,9 +64,10 @@ class Opened:
         except DataError as error:
             own = self.run.get("recipe", {})
             option = next((name for name in ("validation", "test", "data", "train") if own.get(name) == error.where), None)
-            if error.where is None or option is None or Path(error.where).exists():
+            if error.where is None or option is None or is_url(error.where) or Path(error.where).exists():
                 raise
-            held_out = f" --validation {own['validation']}" if option == "train" else ""
+            share = own.get("validation") if option in ("train", "data") else None
+            held_out = f" --validation {share}" if share else ""
             hint = f"{self.pretrained.folder} used it: put it back, or give `bertkit eval` a copy: --{option} COPY{held_out}"
             raise DataError(error.what, where=error.where, hint=hint) from None
 

@@ -156,10 +156,10 @@ class Recipe(ABC):
     @property
     def names_files(self) -> bool:
         """Whether the splits are the user's files: --train, --validation, --test. A share for --validation names none."""
-        return self.data is None and bool(self._files)
+        return self.data is None and bool(self._named_files)
 
     @property
-    def _files(self) -> dict[str, str]:
+    def _named_files(self) -> dict[str, str]:
         named = ((split, getattr(self, split) or "") for split in SPLITS)
         return {split: file for split, file in named if file and (split != "validation" or parse_held_out(file) is None)}
 
@@ -192,11 +192,12 @@ class Recipe(ABC):
         validation = recipe.validation or ("10%" if recipe.train else None)
         if validation and re.fullmatch(r"[\d.]+", validation) and not Path(validation).exists():
             what = f"--validation is {validation}; expected a file, a share such as 10%, or a fold such as 1/5"
-            raise UsageError(what, hint="write a share as a percentage, such as 10%" if recipe.train or recipe.data else None)
+            has_rows = recipe.train or recipe.data or recipe.dataset
+            raise UsageError(what, hint="write a share as a percentage, such as 10%" if has_rows else None)
         if not recipe.names_files:
             if recipe.dataset is None and recipe.data is None:
                 raise UsageError("no data is given", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
-            if split := next(iter(recipe._files), None):
+            if split := next(iter(recipe._named_files), None):
                 raise UsageError(f"--data and --{split} FILE exclude each other", hint="leave out --data, or the file")
             refuse_url(recipe.data)
             there, reference = recipe._splits_there(), recipe.reference
@@ -220,8 +221,6 @@ class Recipe(ABC):
 
     def _splits_there(self) -> tuple[str, ...]:
         """The splits to evaluate on; of several variants of one split, such as fifteen languages, those that the folder has."""
-        if isinstance(self.held_out_share, Fold):
-            return ("validation",)
         there = {*filter(self.has_split, self.eval_splits)}
         names = {*map(kind_of_split, there)}
         return tuple(split for split in self.eval_splits if split in there or kind_of_split(split) not in names)
@@ -245,7 +244,7 @@ class Recipe(ABC):
 
         written: the recipe before any override, as in its file; its options for reading files are kept.
         """
-        if not {"data", "train", "test", *self._files} & set(overrides):  # but perhaps a share of the same training rows
+        if not {"data", "train", "test", *self._named_files} & set(overrides):  # but perhaps a share of the same training rows
             return self
         before = filled(written or type(self)())
         values = {name: getattr(before, name) for name in ("columns", *_READING)} | dict.fromkeys(("data", *SPLITS))

@@ -211,9 +211,14 @@ class Task(Presentation):
         """The function that turns logits into predictions: softmax, sigmoid or none."""
         return "softmax"
 
+    @property
+    def reader(self) -> Recipe:
+        """The recipe that reads rows, which may need to know the labels."""
+        return self.recipe
+
     def examples(self, rows: Examples, *, labelled: bool) -> Examples:
         """Rows under standard column names; labelled: with labels, by name. Raises DataError with the row."""
-        examples = self.recipe.standardize(rows, labelled=labelled)
+        examples = self.reader.standardize(rows, labelled=labelled)
         return self.name_labels(examples) if labelled else examples
 
     def name_labels(self, examples: Examples) -> Examples:
@@ -263,24 +268,27 @@ class Task(Presentation):
 
     def averaged_with(self, others: Sequence[Self]) -> Self:
         """This task, to decode the mean probabilities of its model and others. Raises ModelError if their outputs differ."""
-        return self._like(others, [task.output_names() for task in (self, *others)])
+        self._refuse_unlike(others, [task.output_names() for task in (self, *others)])
+        return self
 
     def scored_with(self, others: Sequence[Self]) -> Self:
         """This task, to score rows that are divided among its model and others. Raises ModelError if they cannot be."""
-        return self._like(others, [task.scored_by() for task in (self, *others)])
+        self._refuse_unlike(others, [task.comparable_by() for task in (self, *others)])
+        return self
 
-    def _like(self, others: Sequence[Self], kinds: Sequence[tuple[Any, ...]]) -> Self:
+    def _refuse_unlike(self, others: Sequence[Self], kinds: Sequence[tuple[Any, ...]]) -> None:
         for other, kind in zip(others, kinds[1:], strict=True):
             if kind != kinds[0]:
-                what = f"the runs have different labels: {listed(self.labels)} and {listed(other.labels)}"
+                what = f"the outputs of the runs differ: {kinds[0]} and {kind}"
+                if self.labels != other.labels:
+                    what = f"the runs have different labels: {listed(self.labels)} and {listed(other.labels)}"
                 raise ModelError(what, hint="choose one of the runs, or train them with the same --labels")
-        return self
 
     def output_names(self) -> tuple[Any, ...]:
         """What the outputs of the model stand for."""
         return self.labels
 
-    def scored_by(self) -> tuple[Any, ...]:
+    def comparable_by(self) -> tuple[Any, ...]:
         """What models must have in common for the rows of one to be scored beside another's."""
         return self.output_names()
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from scripts import markdown
-from scripts.provenance import ROOT, provenance
+from scripts.provenance import ROOT
 from scripts.results import budget, pretraining
-from scripts.results.command_lines import SEED, run_commands
+from scripts.results.command_lines import SEED, origin_of, run_commands
 
 NAME = "budget_models"
 FOLDER = f"runs/results/{NAME}"
@@ -46,15 +46,14 @@ def measure(*, force: bool) -> dict[str, Any]:
     return {
         "name": NAME,
         "command": commands(),
-        **provenance(),
-        "commit": made_by[f"{FOLDERS[PRESET]}/README.md"]["commit"],
+        **origin_of(made_by[f"{FOLDERS[PRESET]}/README.md"]),
         "seeds": [SEED],
         "model": {"name": "fresh weights, 4 layers of 256"},
         "models": {
             model: {
                 "steps": STEPS[model],
                 "loss": round(budget.held_out_loss(ROOT / folder), 4),
-                "commit": made_by[f"{folder}/README.md"]["commit"],
+                "commit": origin_of(made_by[f"{folder}/README.md"])["commit"],
             }
             for model, folder in FOLDERS.items()
         },

@@ -39,23 +39,31 @@ def execute(line: str, seed: int, *more: str, stdin: str | None = None) -> str:
 def run_commands(
     commands: Mapping[str, str], folder: Path, *, force: bool, after: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Run each command whose file is not there, and resume one that was stopped; returns the command and the commit that made
-    each file, which are kept in the folder. A command is run anew if one before it was. after: what an earlier call returned.
+    """Run each command whose file is missing, and resume one that was stopped. Returns the command line and the origin of each
+    file, which are kept in the folder. A command is run anew if one before it was. after: what an earlier call returned.
     """
-    before = {made: [each["command"], each["commit"]] for made, each in (after or {}).items()}
-    commit = provenance()["commit"]
+    before = {made: _identity(each) for made, each in (after or {}).items()}
     kept = folder / "made_by.json"
     made_by = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    folder.mkdir(parents=True, exist_ok=True)
     for made, line in commands.items():
-        own = made_by.get(made, {})
-        unfinished = own.get("command") == line and own.get("after", before) == before and not force
-        if not (unfinished and (ROOT / made).is_file()):
-            made_by[made] = own if unfinished else {"command": line, "commit": commit, "after": {**before}}
-            folder.mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps(made_by, indent=2), encoding="utf-8")
-            execute(line if unfinished else f"{line} --overwrite", SEED)
-        before[made] = [line, made_by[made]["commit"]]
+        entry = {"after": {**before}, **made_by.get(made, {})}  # of the first format, without `after`, it is taken to be right
+        is_same = entry.get("command") == line and entry["after"] == before and not force
+        made_by[made] = entry if is_same else {"command": line, "origin": provenance(), "after": {**before}}
+        kept.write_text(json.dumps(made_by, indent=2), encoding="utf-8")
+        if not (is_same and (ROOT / made).is_file()):
+            execute(line if is_same else f"{line} --overwrite", SEED)
+        before[made] = _identity(made_by[made])
     return made_by
+
+
+def origin_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The `provenance` of what `run_commands` made; an entry of the first format has only the commit."""
+    return {**entry["origin"]} if "origin" in entry else {**provenance(), "commit": entry["commit"]}
+
+
+def _identity(entry: Mapping[str, Any]) -> list[str]:
+    return [entry["command"], origin_of(entry)["commit"]]
 
 
 class Measured(NamedTuple):
@@ -68,10 +76,10 @@ class Measured(NamedTuple):
 def measured_once(kept: Path, lines: Sequence[str], measure: Callable[[], dict[str, Any]], *, force: bool) -> Measured:
     """What a function measures by these command lines; if a file has kept what they gave before, that, with its origin."""
     if kept.is_file() and not force:
-        found = Measured(**json.loads(kept.read_text(encoding="utf-8")))
-        if found.origin["command"] == [*lines]:
-            return found
+        found = json.loads(kept.read_text(encoding="utf-8"))
+        if found.keys() == {*Measured._fields} and found["origin"]["command"] == [*lines]:
+            return Measured(**found)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    found = Measured(measure(), {"command": [*lines], **provenance()})
-    kept.write_text(json.dumps(found._asdict()), encoding="utf-8")
-    return found
+    measured = Measured(measure(), {"command": [*lines], **provenance()})
+    kept.write_text(json.dumps(measured._asdict()), encoding="utf-8")
+    return measured

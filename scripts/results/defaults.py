@@ -16,7 +16,7 @@ from typing import Any
 from scripts import markdown
 from scripts.provenance import ROOT
 from scripts.results import comparison
-from scripts.results.command_lines import Measured, execute, measured_once
+from scripts.results.command_lines import Measured, measured_once, run_commands
 from scripts.results.defaults_data import CHOSEN_ON, MEASURED_ON, PAIRS, TEXTS, DataSet
 
 NAME = "defaults"
@@ -43,7 +43,7 @@ def measure(*, force: bool) -> dict[str, Any]:
     for each in MEASURED_ON:
         folder = FOLDER / each.name.replace(" ", "-")
         kept = ROOT / folder / "result.json"
-        measured[each.name] = measured_once(kept, commands(), partial(_measure_set, each, folder), force=force)
+        measured[each.name] = measured_once(kept, commands(), partial(_measure_set, each, folder, force), force=force)
     sets = {name: found.values for name, found in measured.items()}
     return {
         "name": NAME,
@@ -55,11 +55,12 @@ def measure(*, force: bool) -> dict[str, Any]:
     }
 
 
-def _measure_set(each: DataSet, folder: Path) -> dict[str, Any]:
+def _measure_set(each: DataSet, folder: Path, force: bool) -> dict[str, Any]:
     each.write(ROOT / folder)
     quoted = shlex.quote(str(folder))
-    for line in commands()[:-1]:
-        execute(line.replace("$SET", quoted).replace("$FAMILY", each.family), 0)
+    lines = [line.replace("$SET", quoted).replace("$FAMILY", each.family) for line in commands()[:-1]]
+    made = [str(folder / side / f"seed-{SEEDS}" / "README.md") for side in ("fixed", "chosen")]
+    run_commands(dict(zip(made, lines, strict=True)), ROOT / folder, force=force)
     compared = comparison.compare(f"{quoted}/fixed", f"{quoted}/chosen", "--split test")
     runs = {
         side: [json.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / folder / side).glob("seed-*/run.json"))]

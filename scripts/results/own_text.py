@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from scripts import markdown
-from scripts.provenance import ROOT, provenance
+from scripts.provenance import ROOT
 from scripts.results import comparison
-from scripts.results.command_lines import DATA, filled_in, run_commands
+from scripts.results.command_lines import DATA, filled_in, origin_of, run_commands
 
 NAME = "own_text"
 SEEDS = 5
@@ -98,13 +98,13 @@ def measure(*, force: bool) -> dict[str, Any]:
     """What results/own_text.json keeps."""
     languages = {}
     for each in LANGUAGES:
-        run_commands(each.commands(), ROOT / FOLDER / each.name, force=force)
+        made_by = run_commands(each.commands(), ROOT / FOLDER / each.name, force=force)
         characters = _held_out_characters(each)
         languages[each.name] = {
             "vocabularies": {origin: _measure_vocabulary(each, origin, characters) for origin in ORIGINS[1:]},
             "task": _compare(each),
         }
-    origin = provenance() | {"model": {"name": "fresh weights, 4 layers of 256"}}
+    origin = origin_of(next(iter(made_by.values()))) | {"model": {"name": "fresh weights, 4 layers of 256"}}
     return {"name": NAME, "command": commands(), **origin, "seeds": [*range(1, SEEDS + 1)], "languages": languages}
 
 

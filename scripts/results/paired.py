@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from scripts import markdown
-from scripts.provenance import ROOT, provenance
+from scripts.provenance import ROOT
 from scripts.results import budget_models, comparison
-from scripts.results.command_lines import DATA, run_commands
+from scripts.results.command_lines import DATA, origin_of, run_commands
 from scripts.results.entries import AFTER_NLI, BY_PRECISION, FROM_BUDGET
 
 SEEDS = 5
@@ -68,7 +68,7 @@ class Paired:
         """
         prepared = run_commands(self.ways.prepared, ROOT / self.ways.folder, force=False)
         made_by = run_commands(self.training, ROOT / self.ways.folder / self.name, force=force, after=prepared)
-        origin = provenance() | {"commit": made_by[next(iter(self.training))]["commit"]}
+        origin = origin_of(made_by[next(iter(self.training))])
         run = json.loads((ROOT / self.runs[0] / "seed-1" / "run.json").read_text(encoding="utf-8"))
         return {
             "name": self.name,

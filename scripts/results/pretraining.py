@@ -15,8 +15,8 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from scripts import markdown
-from scripts.provenance import RESULTS, ROOT, provenance
-from scripts.results.command_lines import DATA, SEED, execute, run_commands
+from scripts.provenance import RESULTS, ROOT
+from scripts.results.command_lines import DATA, SEED, execute, origin_of, run_commands
 
 NAME = "pretraining"
 TEXT = f"{DATA}/text-en"
@@ -67,7 +67,6 @@ def make_corpus() -> None:
 
 def measure(*, force: bool) -> dict[str, Any]:
     """What results/pretraining.json keeps; its picture is written beside it."""
-    origin = provenance()
     made_by = run_commands(COMMANDS, ROOT / FOLDER, force=force)
     scores = json.loads(execute(EVALUATE, SEED))
     fills = [json.loads(line) for line in execute(PREDICT, SEED, stdin="\n".join(LINES) + "\n").splitlines()]
@@ -78,8 +77,7 @@ def measure(*, force: bool) -> dict[str, Any]:
     values = {
         "name": NAME,
         "command": commands(),
-        **origin,
-        "commit": made_by[f"{MODEL}/README.md"]["commit"],
+        **origin_of(made_by[f"{MODEL}/README.md"]),
         "seeds": [SEED],
         "model": {"name": "fresh weights, 4 layers of 256"},
         "training": run["training"],

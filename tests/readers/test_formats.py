@@ -193,7 +193,7 @@ def test_the_standard_input(monkeypatch: pytest.MonkeyPatch, data: bytes, column
             "a {};b;pos\n",
             ("question",),
             ("a 1;b;pos",),
-            "warning: each line is one text; if ';' separates columns",
+            "warning: each line is read as one text; if ';' separates columns",
         ),
         ("well; {}\nthen\n", ("question",), ("well; 1",), ""),
         ("one {}\n", ("question",), ("one 1",), ""),

@@ -317,15 +317,13 @@ def test_tasks_that_are_skipped_are_counted_over_all_blocks(monkeypatch):
 def test_tasks_without_spans_have_no_entities_however_long_their_run(monkeypatch):
     monkeypatch.setattr(content, "BLOCK", 512)
     spans = {"spans": [{"start": 0, "end": 1, "label": "N"}]}
-    tasks = [{"text": f"{i}", "answer": "accept", "_input_hash": i} | (spans if i % 500 == 100 else {}) for i in range(600)]
-    lines = "".join(f"{json.dumps(task)}\n" for task in tasks)
-    found = parsed(parse_prodigy, lines).columns["entities"]
-    assert found == [spans["spans"] if i % 500 == 100 else [] for i in range(600)]
-    assert (
-        "entities" not in parsed(partial(parse_prodigy, labelled=False), "".join(lines.splitlines(keepends=True)[:90])).columns
-    )
-    choices = "".join(f"{json.dumps(task | {'accept': ['N']})}\n" for task in tasks if "spans" not in task)
-    assert set(parsed(parse_prodigy, choices).columns) == {"text", "label"}
+    tasks = [{"text": f"{i}", "answer": "accept", "_input_hash": i} | (spans if i % 500 == 1 else {}) for i in range(600)]
+    lines = [f"{json.dumps(task)}\n" for task in tasks]
+    found = parsed(parse_prodigy, "".join(lines)).columns["entities"]
+    assert found == [spans["spans"] if i % 500 == 1 else [] for i in range(600)]
+    assert "entities" not in parsed(partial(parse_prodigy, labelled=False), "".join(lines[2:90])).columns
+    others = "".join(f"{json.dumps(task | {'sentiment': 'good'})}\n" for task in tasks[2:90])
+    assert set(parsed(parse_prodigy, others).columns) == {"text", "sentiment"}, "nothing says that it is about spans"
 
 
 def test_select_keeps_places_and_label_names():

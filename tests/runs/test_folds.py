@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,9 @@ def test_the_options_of_a_fold_hold_out_the_same_rows(tmp_path: Path) -> None:
     for split in ("train", "validation", "test"):
         trained.write_rows(tmp_path / f"{split}.csv", 6)
     own, folder = load_recipe("helpdesk"), load_recipe("text-classification").overridden({"data": str(tmp_path)})
-    for recipe in (own, folder):
+    both = replace(folder, eval_splits=("validation", "test"))
+    assert read_splits(both.overridden({"validation": "1/2"}).resolved()).rows.keys() == {"train", "validation", "test"}
+    for recipe in (own, folder, both):
         everything = read_splits(recipe.resolved(), ["train"]).rows["train"]
         for number in (1, 2):
             fold = FOLDS.run(recipe, number, 2)
@@ -93,7 +96,7 @@ def test_the_options_of_a_fold_hold_out_the_same_rows(tmp_path: Path) -> None:
             assert len(rows["train"]) + len(rows["validation"]) == len(everything)
             options = options_of_run({"recipe": to_json(fold, name="any"), "training": {}})
             again = read_splits(recipe.overridden(options).resolved()).rows
-            assert [rows.lines for rows in again.values()] == [rows.lines for rows in rows.values()]
+            assert [again[split].lines for split in rows] == [part.lines for part in rows.values()]
 
 
 def test_what_must_be_beaten_is_the_mean_of_the_folds(train, tmp_path: Path) -> None:

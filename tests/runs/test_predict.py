@@ -197,7 +197,7 @@ def test_rows_that_changed_since_the_training_are_reported(tiny_model_dir: Path,
     assert warned() == (held_out != "20%")
     shutil.copy(table, tmp_path / "others.csv")
     assert not warned(validation=str(tmp_path / "others.csv"))
-    copied = f"warning: validation: {run} held out other rows; if {tmp_path / 'others.csv'} is a copy of its training data"
+    copied = f"warning: validation: {run} did not hold out these rows; if {tmp_path / 'others.csv'} is a copy of"
     scores_of(run, train=str(tmp_path / "others.csv"), validation="50%")
     assert copied in capsys.readouterr().err
     if held_out == "20%":  # which one more row did not change

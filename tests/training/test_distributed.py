@@ -109,11 +109,13 @@ def curves_of_one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[in
 
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
 def test_several_processes_add_up_gradients_in_float32(
-    processes: int, curves_of_one: dict[str, dict[int, list[float]]], two_processes: Path, tmp_path: Path
+    processes: int, curves_of_one: dict[str, dict[int, list[float]]], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """With a feature a micro-batch, only the order of the sums is another. With more, processes have other micro-batches."""
-    folder = two_processes if processes == 2 else tmp_path
-    if processes > 2:
+    if processes == 2:
+        folder = request.getfixturevalue("two_processes")
+    else:
+        folder = tmp_path
         launch((*TORCHRUN, str(processes)), str(TESTS / "shapes.py"), str(folder), str(LONG))
     for precision, tokens in CURVES:
         one = curves_of_one[precision]

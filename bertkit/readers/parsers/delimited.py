@@ -49,7 +49,7 @@ def parse_delimited(
     if (excel := re.match(r"sep=(.)\r?\n", content.beginning)) and separator in (None, excel[1]):  # its own first line
         separator, skipped = excel[1], 1
     between = _default_separator(content, columns) if separator is None else typed_separator(separator)
-    if separator is None and between not in (",", "\t" if content.extension != ".csv" else ","):
+    if separator is None and between != "," and (between != "\t" or content.extension == ".csv"):
         remarks = Remarks((f"{content.source}: {between!r} separates the columns (change it with --separator)",))
     elif separator is None and columns and len(columns) == 1:
         remarks = _one_column_warning(content)
@@ -134,8 +134,8 @@ def _one_column_warning(content: Content) -> Remarks:
         rows = _first_rows(lines, separator)
         widths = {*map(len, rows)}
         if len(rows) > 1 and len(widths) == 1 and widths != {1}:
-            what = f"each line is one text; if {separator!r} separates columns, there are {widths.pop()}"
-            return Remarks(warnings=(f"{content.source}: {what}: name as many with --columns",))
+            named = f"if {separator!r} separates columns, name all {widths.pop()} with --columns"
+            return Remarks(warnings=(f"{content.source}: each line is read as one text; {named}",))
     return Remarks()
 
 
@@ -390,8 +390,8 @@ def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool, *, h
         return f"if {other!r} separates its fields, there are {count + 1}: name as many columns"
     if len(row) < width:
         return "is a field missing, or is a text split over two lines?"
-    other = next((each for each in _SEPARATORS if each != separator and each in "".join(row)), None)
-    several = f"if {other!r} separates the columns, name each of them; else " if other else ""
+    other = next((each for each in _SEPARATORS if each != separator and each in "".join(row)), separator)
+    several = f"if {other!r} separates the columns, name each of them; else "
     title = "" if width > 1 else f"{IF_TITLE}; else " if has_header else several
     if quoting:
         return f'{title}put text that contains {separator!r} in quotes: "..."'

@@ -34,20 +34,23 @@ def parse_prodigy(content: Content, *, keep_broken: bool = False, labelled: bool
     A note counts the tasks that were rejected or ignored. labelled: whether to read answers; otherwise every task is a row.
     Raises DataError, with file and line, for any other answer.
     """
-    left = 0
+    left, has_spans = 0, '"spans"' in content.beginning
     last: Examples | None = None  # its note counts those of all blocks
     for block in parse_jsonl(content, keep_broken=keep_broken):
         if last is not None:
             yield last
-        last = _tasks(block, labelled=labelled)
+        has_spans = has_spans or not {"spans", "tokens"}.isdisjoint(block.columns)
+        last = _tasks(block, labelled=labelled, has_spans=has_spans)
         left += len(block) - len(last)
     if last is not None:
         note = (f"skipped {plural(left, 'task')} that annotators rejected or ignored",) if left else ()
         yield last.with_remarks(Remarks(note))
 
 
-def _tasks(block: Examples, *, labelled: bool) -> Examples:
-    """The rows of a block of tasks. labelled: only accepted ones, and broken ones, which are always kept."""
+def _tasks(block: Examples, *, labelled: bool, has_spans: bool) -> Examples:
+    """The rows of a block of tasks. labelled: only accepted ones, and broken ones, which are always kept. has_spans: whether
+    tasks of the file have spans; those without any may leave them out, in whole blocks too.
+    """
     answers = block.columns.get("answer") or [None] * len(block)
     broken = [all(values[row] is None for values in block.columns.values()) for row in range(len(block))]
     for row, answer in enumerate(answers):
@@ -61,8 +64,7 @@ def _tasks(block: Examples, *, labelled: bool) -> Examples:
         for name, values in kept.columns.items()
         if name not in _OF_THE_TASK and not name.startswith("_")
     }
-    has_choices = not {"label", "accept", "options"}.isdisjoint(kept.columns)
-    if "entities" in columns or (labelled and not has_choices):  # tasks without spans may leave them out, in a whole block too
+    if "entities" in columns or (labelled and has_spans and {"label", "accept", "options"}.isdisjoint(kept.columns)):
         spans = columns.get("entities") or [None] * len(rows)
         columns["entities"] = [[] if of is None and not broken[row] else of for row, of in zip(rows, spans, strict=True)]
     return replace(kept, columns=columns)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from bertkit import progress
 from bertkit.errors import UsageError, plural
-from bertkit.metrics.bootstrap import RESAMPLES, Scorer, difference, interval, resampled
+from bertkit.metrics import bootstrap
+from bertkit.metrics.bootstrap import Scorer, difference, interval
 from bertkit.metrics.classification import LOWER_IS_BETTER
 from bertkit.model.precision import precision_of
 from bertkit.readers import Examples, join_blocks
@@ -51,7 +52,7 @@ def compare(
     *,
     split: str | None = None,
     recipe_name: str | None = None,
-    resamples: int = RESAMPLES,
+    resamples: int | None = None,
     known: Mapping[Path, Predicted] | None = None,
 ) -> dict[str, Any]:
     """Compare every side to the first: scores, settings that differ, and each difference with its 95% interval.
@@ -66,16 +67,16 @@ def compare(
     return compare_sides(*open_sides(sides, split, recipe_name, known), resamples=resamples)
 
 
-def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resamples: int = RESAMPLES) -> dict[str, Any]:
+def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resamples: int | None = None) -> dict[str, Any]:
     """The result of `compare`, for runs that have predicted the same rows of a split.
 
     same: the sides that are the first side itself, or have its scores on every draw.
     """
     rows = np.arange(len(examples))
     means = [_means([side.scores(run, rows) for run in range(len(side.scorers))]) for side in sides]
-    rng = np.random.default_rng(0)
+    rng, resamples = np.random.default_rng(0), bootstrap.RESAMPLES if resamples is None else resamples
     drawn: list[list[dict[str, float]]] = [[] for _ in sides]
-    for rows in progress.with_bar(resampled(len(examples), resamples, rng), "resample", resamples):
+    for rows in progress.with_bar(bootstrap.resampled(len(examples), resamples, rng), "resample", resamples):
         for side, scores in zip(sides, drawn, strict=True):
             scores.append(side.scores(int(rng.integers(len(side.scorers))), rows))
     shared = [name for name in means[0] if all(name in mean for mean in means)]
@@ -118,7 +119,7 @@ def mean_difference(side: Side, other: Side, score: str, rows: int) -> dict[str,
         return None if np.isnan(found) else found  # undefined for one of them
 
     count, rng = len(side.scorers), np.random.default_rng(0)
-    bounds = interval([mean(rng.integers(0, count, count), each) for each in resampled(rows, RESAMPLES, rng)])
+    bounds = interval([mean(rng.integers(0, count, count), each) for each in bootstrap.resampled(rows, rng=rng)])
     return {"difference": mean(range(count), np.arange(rows)), "interval": bounds and list(bounds)}
 
 

@@ -150,7 +150,7 @@ def evaluate_target(target: Opened, splits: Sequence[str] = (), *, checked: bool
 
 def _warn_if_seen(target: Opened, task: Task, name: str, examples: Examples) -> None:
     """Warn if the model was trained on a split's rows, or may have been trained on some, as it used others of their source or
-    held out others of the training rows.
+    did not hold these out.
     """
     if not (data := target.run.get("data", {})):
         return  # a plain model: nobody knows
@@ -164,10 +164,8 @@ def _warn_if_seen(target: Opened, task: Task, name: str, examples: Examples) -> 
     elif of_source:
         progress.warn(f"{name}: {model} used other rows of {examples.source}, and may have been trained on some of these")
     elif name == "validation" and recipe.held_out_share is not None:
-        what = (
-            f"{model} held out other rows; if {examples.source} is a copy of its training data, it was trained on some of these"
-        )
-        progress.warn(f"{name}: {what}")
+        copied = f"if {examples.source} is a copy of its training data, it was trained on some of them"
+        progress.warn(f"{name}: {model} did not hold out these rows; {copied}")
 
 
 def score_intervals(scored: Scored) -> dict[str, list[float] | None]:

@@ -92,10 +92,10 @@ class Baselines:
             score = scorer(everything)[first]
             gain = difference(own, score)
             rows.append([name, score, gain, progress.format_interval(bounds, "+.4f"), self.fitted_to[name]])
-            gains = [sign * value for value in bounds or (gain,) if value is not None]
-            if gains and max(gains) < 0:
+            low, high = sorted(sign * (value or 0) for value in bounds or (gain, gain))  # an undefined gain is none
+            if high < 0:
                 worse.append(name)
-            elif score is not None and min(gains, default=0) <= 0:
+            elif score is not None and low <= 0:
                 not_better.append(name)
         columns = ["predictions", first, "this model minus baseline", "95% interval", "training rows"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {plural(len(truth), 'row')}", columns, rows)]
@@ -143,7 +143,7 @@ def fit_baselines(
         try:
             task.score(predicted, truth)
             predictions[name] = predicted
-        except UsageError as error:  # a user's metric may not take what is all the same
+        except UsageError as error:  # a user's metric may fail on predictions that are all equal
             progress.warn(f"the baseline {name!r} is left out: {error}")
     fitted_to = dict.fromkeys(predictions, len(train)) | ({LINEAR_PROBE: model.most_rows} if model is not None else {})
     return Baselines(task, split, held_out, predictions, fitted_to) if predictions else None

@@ -234,7 +234,7 @@ def _report_held_out(task: Task, rows: Mapping[str, Examples]) -> None:
     if recipe.predicts_numbers:
         return
     labels, held_out_labels = (
-        {name for names in recipe.labels_of(recipe.standardize(part, labelled=True)) for name in names}
+        {name for names in recipe.labels_of(task.reader.standardize(part, labelled=True)) for name in names}
         for part in (training, held_out)
     )
     if missing := sorted(labels - held_out_labels):

@@ -73,6 +73,9 @@ def finetune_series(
     plan = as_json(plan)
     with replaced(folder_of_runs, accelerator):
         finished = _finished(series, output_dir, plan, recipe, count)
+        if finished and "data" not in series.read(output_dir).get("plan", {}):
+            del plan["data"]  # of 0.1.0, or without its summary: they may have been trained on other rows
+        _refuse_changed_inputs(series, finished, output_dir)
         runs: dict[int, dict[str, Any]] = {}
         if more := sorted({*finished} - {*range(1, count + 1)}):
             progress.note(f"{output_dir} has more {series.nouns}, which the summary leaves out: {listed([*map(str, more)])}")
@@ -96,7 +99,7 @@ def finetune_series(
                 given=Given(rows, chosen, remarks_shown),
             )
             remarks_shown = is_part or not series.own_rows
-            _finished(series, output_dir, plan, recipe, count, [folder])  # the model may have changed since
+            _refuse_changed_inputs(series, finished | runs, output_dir)
             if accelerator.is_main_process and len(runs) == 1:
                 write_json(series.summary(output_dir), {"plan": plan})
         summary = {"plan": plan, **describe_runs(series, runs)}
@@ -126,16 +129,9 @@ def _refuse_bad_rows(
             task.examples(rows, labelled=True)
 
 
-def _finished(
-    series: Series,
-    folder: Path,
-    plan: Mapping[str, Any],
-    recipe: Recipe,
-    count: int,
-    among: Sequence[Path] | None = None,
-) -> dict[int, dict[str, Any]]:
-    """The finished runs of a folder by number. among: default: all. Raises UsageError if they have different settings, or were
-    begun with another model or other data.
+def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Recipe, count: int) -> dict[int, dict[str, Any]]:
+    """The finished runs of a folder by number. Raises UsageError if they have different settings, or are of other data or
+    another model.
     """
     hint = f"repeat their command, or {NEW_FOLDER}"
     earlier = series.read(folder).get("plan", plan)
@@ -143,7 +139,7 @@ def _finished(
         raise UsageError(f"the folder holds {series.nouns} with different settings: {changed}", where=str(folder), hint=hint)
     runs: dict[int, dict[str, Any]] = {}
     model = {name: value for name, value in plan["model"].items() if value}  # a model without a head always gets a fresh one
-    for path in series.begun_in(folder) if among is None else among:
+    for path in series.begun_in(folder):
         number = int(path.name.rpartition("-")[2])
         own = as_json(series.changes(recipe, number, count))
         # of the recipe, only what the run changes: bertkit 0.1 saved resolved values there
@@ -151,6 +147,16 @@ def _finished(
         if (run := finished_run(path, wanted, hint)) is not None:
             runs[number] = run
     return runs
+
+
+def _refuse_changed_inputs(series: Series, runs: Mapping[int, Mapping[str, Any]], folder: Path) -> None:
+    """Raise UsageError if the model, or data that the runs share, changed while they were trained."""
+    for number, run in runs.items():
+        first = next(iter(runs))
+        for part in ("model",) if series.own_rows else ("model", "data"):
+            if changed_settings({part: runs[first][part]}, {part: run[part]}):
+                what = f"the {part} changed between {series.noun} {first} and {series.noun} {number}"
+                raise UsageError(what, where=str(folder), hint=NEW_FOLDER)
 
 
 def describe_runs(series: Series, runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:

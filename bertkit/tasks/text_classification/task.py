@@ -71,11 +71,11 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
             what = f"the metric f1 scores the second of two classes; there are {len(self.labels)} labels"
             raise UsageError(what, hint="macro_f1 is the mean over classes, as in --metric macro_f1")
 
-    def examples(self, rows: Examples, *, labelled: bool) -> Examples:
-        task = self
-        if self.recipe.multi_label and not {"0", "1"}.isdisjoint(self.labels):  # else a few lists of them may look like marks
-            task = replace(self, recipe=replace(self.recipe, labels=self.recipe.labels or self.labels))
-        return super(TextClassificationTask, task).examples(rows, labelled=labelled)
+    @property
+    def reader(self) -> TextClassification:
+        if self.recipe.multi_label and not {"0", "1"}.isdisjoint(self.labels):  # few lists of these may look like marks
+            return replace(self.recipe, labels=self.recipe.labels or self.labels)
+        return self.recipe
 
     # --- fitting and restoring ---
 

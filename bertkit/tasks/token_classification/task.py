@@ -252,7 +252,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
     def decode(
         self, outputs: Logits, features: Features, examples: Examples, others: Sequence[Logits] = ()
     ) -> list[Prediction]:
-        """A tag and a probability per word of each sentence, and with `intent` its intent; several models use no CRF's path."""
+        """A tag and a probability per word of each sentence, and with `intent` its intent. Several models use no CRF."""
         if others:
             models, names = [outputs, *others], [name for name in outputs if name != "path"]
             outputs = {name: [*map(mean_logits, zip(*(each[name] for each in models), strict=True))] for name in names}
@@ -297,7 +297,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
     def output_names(self) -> tuple[Any, ...]:
         return self.labels, self.intents
 
-    def scored_by(self) -> tuple[Any, ...]:
+    def comparable_by(self) -> tuple[Any, ...]:
         return self.scheme, bool(self.intents)  # tags are scored by name, and some folds may not know a rare one
 
     def truth(self, examples: Examples) -> list[Any]:
