@@ -380,7 +380,7 @@ class PretrainConfig(TrainConfig):
                 what, hint="add one of the two, or --max-length in place of --phases (--preset budget sets phases)"
             )
         if (self.masking == "entities") != (self.entities is not None):
-            raise UsageError("--masking entities and --entities FILE need each other", hint="give both, or neither")
+            raise UsageError("--masking entities and --entities FILE must be used together", hint="give both, or neither")
         if self.entities is not None:
             object.__setattr__(self, "entities", str(Path(self.entities).absolute()))
         if self.mlm_probability is not None:

@@ -72,7 +72,7 @@ def packages_of(extra: str) -> Iterator[None]:
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked to stop: SIGINT (Ctrl-C), SIGTERM or SIGUSR1. what: one line for the user."""
+    """The command was stopped by a signal: SIGINT (Ctrl-C), SIGTERM or SIGUSR1. what: one line for the user."""
 
     def __init__(self, what: str = "stopped", *, number: int = signal.SIGINT) -> None:
         super().__init__(what)

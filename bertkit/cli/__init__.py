@@ -45,7 +45,7 @@ def run() -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """Open streams that the shell closed (`<&-`, `>&-`), or the next opened file would become the standard output.
+    """Open streams that the shell closed (`<&-`, `>&-`), or the next opened file would become standard output.
 
     The input is opened for writing and the output for reading, so that using them is an error, which `failures` explains.
     Characters that a stream's encoding lacks are written as JSON escapes.
@@ -82,7 +82,7 @@ def _end_at_once(unraisable: Any) -> None:
 
 
 def _close_stdout() -> None:
-    """Flush the standard output; Python itself would print a traceback for a closed pipe or a full disk."""
+    """Flush standard output; Python itself would print a traceback for a closed pipe or a full disk."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

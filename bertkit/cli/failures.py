@@ -44,7 +44,7 @@ _BY_NUMBER = {
     **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR), _NAMED),
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ESTALE), _GONE),
     **dict.fromkeys((errno.EACCES, errno.EPERM), _Failure(MachineError, None, "change permissions, or choose another place")),
-    errno.EBADF: _Failure(UsageError, "the standard input or output is closed", "open it, or name a file instead"),
+    errno.EBADF: _Failure(UsageError, "standard input or output is closed", "open it, or name a file instead"),
     errno.ENOMEM: _Failure(
         MachineError,
         "out of memory",
@@ -78,7 +78,7 @@ def end(error: BaseException) -> int:
     if isinstance(error, SystemExit):
         if not isinstance(error.__context__, BrokenPipeError):
             raise error
-        return 0  # of Typer or rich, which have closed the standard output
+        return 0  # of Typer or rich, which have closed standard output
     if isinstance(error, BrokenPipeError) and _reader_is_gone():
         return 0  # as of `| head`
     if not isinstance(error, Exception):
@@ -123,7 +123,7 @@ def explain(error: Exception) -> UserError | None:
 
 
 def _reader_is_gone() -> bool:
-    """Whether another program has closed the pipe that is the standard output or the standard error."""
+    """Whether another program has closed the pipe that is standard output or standard error."""
     poll = select.poll()
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -149,5 +149,5 @@ def _fail(what: str, hint: str | None, code: int) -> int:
 
 
 def _say(line: str, style: str | None = None) -> None:
-    with suppress(OSError):  # the standard error is on a full disk too
+    with suppress(OSError):  # standard error is on a full disk too
         console.print(plain(line), style=style)

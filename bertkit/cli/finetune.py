@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.asked import ask
 from bertkit.cli.options import (
     FreshHead,
     Model,
@@ -22,6 +21,7 @@ from bertkit.cli.options import (
     require_output_dir,
     with_options,
 )
+from bertkit.cli.training_arguments import read_arguments
 from bertkit.errors import UsageError
 
 
@@ -82,8 +82,8 @@ def finetune(
     from bertkit.runs.glue import benchmark as glue
 
     fresh = fresh_head or (None if ignore_mismatched_sizes else False)
-    asked = ask(recipe, model, config, preset, overrides, command=finetune, fresh_head=fresh)
-    recipe = asked.recipe
+    arguments = read_arguments(recipe, model, config, preset, overrides, command=finetune, fresh_head=fresh)
+    recipe = arguments.recipe
     folder = output_dir if dry_run else require_output_dir(output_dir, "runs/mine")
     if tasks is not None and recipe != glue.NAME:
         raise UsageError(f"--tasks is for the recipe {glue.NAME}, not for {recipe}")
@@ -101,21 +101,21 @@ def finetune(
     if dry_run:
         from bertkit.runs.finetuning.finetune import try_finetuning
 
-        try_finetuning(asked.load(), baselines=not no_baselines)
+        try_finetuning(arguments.load(), baselines=not no_baselines)
         return
     assert folder is not None
     run = _run(seeds, folds, resume)
     if recipe != glue.NAME:
-        run(asked.load(), folder, overwrite=overwrite, baselines=not no_baselines)
+        run(arguments.load(), folder, overwrite=overwrite, baselines=not no_baselines)
         return
     glue.finetune_glue(
         [task.strip() for task in tasks.split(",")] if tasks else [],
-        asked.options,
+        arguments.options,
         run,
         folder,
         several=seeds is not None,
-        model=asked.model,
-        fresh_head=asked.fresh_head,
+        model=arguments.model,
+        fresh_head=arguments.fresh_head,
         overwrite=overwrite,
         baselines=not no_baselines,
     )

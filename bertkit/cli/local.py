@@ -1,4 +1,4 @@
-"""Every command refuses a URL for a file or folder that must be local."""
+"""Commands that reject URLs where they need a local file or folder."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def read_options(path: Path | None, command: Callable, overrides: Mapping[str, A
     except UnicodeDecodeError:
         raise UsageError("the options are not UTF-8 text", where=str(path)) from None
     except UnicodeEncodeError:  # JSON and YAML can escape it, and no path or text can hold it
-        raise UsageError("half of a surrogate pair in the options; expected whole characters", where=str(path)) from None
+        raise UsageError("a lone surrogate in the options; expected valid Unicode", where=str(path)) from None
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         place = f"{path}:{line + 1}" if line is not None else str(path)

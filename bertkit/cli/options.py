@@ -199,7 +199,7 @@ def require_output_dir(folder: Path | None, example: str) -> Path:
 
 
 def print_json(value: Any, *, wanted: bool) -> None:
-    """If wanted, print a value as JSON on the standard output of the main process."""
+    """If wanted, print a value as JSON on standard output of the main process."""
     from bertkit import progress
 
     if wanted and progress.is_main_process():

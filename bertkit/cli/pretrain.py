@@ -110,7 +110,7 @@ def pretrain(
     if dry_run and continue_with:
         raise UsageError("--dry-run plans a run from its first step", hint="leave out --continue-with")
     if (gpus is None) != (gpu_type is None):
-        raise UsageError("--gpus and --gpu-type need each other", hint="as in --dry-run --gpus 8 --gpu-type h100")
+        raise UsageError("--gpus and --gpu-type must be used together", hint="as in --dry-run --gpus 8 --gpu-type h100")
     if gpu_type is not None:
         GpuType.named(gpu_type)
         if not dry_run:

@@ -39,9 +39,10 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Show the runs, and the hours and disk to expect; run nothing.")
     ] = False,
 ) -> None:
-    """Reproduce a table of a paper: pre-train, fine-tune, evaluate, and show the results beside the published ones.
+    """Reproduce a table of a paper: pre-train, fine-tune, evaluate, and show the results next to the published ones.
 
-    If stopped, the same command resumes. Start it several times to share out the runs; tables in one folder also share runs.
+    To resume, repeat the command. To divide the runs among several processes, start it several times; tables in one folder
+    share their runs.
 
     [bold]bertkit reproduce ablation --output-dir runs/tables[/]
 

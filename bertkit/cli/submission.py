@@ -19,10 +19,10 @@ def submission(
     *,
     overrides: dict[str, Any],
 ) -> None:
-    """Predict GLUE's test sets, and write the leaderboard's files and submission.zip.
+    """Predict GLUE's test sets, and write the files for the leaderboard and submission.zip.
 
-    The test sets are found beside each run's own data, or in the GLUE download given by --data. An mnli run also predicts the
-    diagnostic set (AX). With several seeds, the one with the best validation score is used. A task without a run gets a
+    bertkit looks for the test sets next to each run's own data, or in the GLUE download in --data. An mnli run also predicts
+    the diagnostic set (AX). With several seeds, the one with the best validation score is used. A task without a run gets a
     constant prediction and a warning.
 
     [bold]bertkit submission runs/glue --output-dir submission[/]

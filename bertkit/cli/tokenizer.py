@@ -73,7 +73,7 @@ def extend(
     max_file_size: MaxFileSize = MAX_FILE_SIZE,
     overwrite: Overwrite = False,
 ) -> None:
-    """Give a model tokens for the words of your text that its tokenizer splits or does not know, the most frequent first.
+    """Add tokens to a model for the most frequent words of your text that its tokenizer splits or does not know.
 
     Existing tokens keep their ids and embeddings; a new token starts as the mean of the pieces it was split into. For Chinese,
     which BERT reads character by character, the unknown characters are added. The folder holds the whole model: build a corpus

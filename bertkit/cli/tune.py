@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.asked import ask
 from bertkit.cli.options import (
     FreshHead,
     Model,
@@ -21,6 +20,7 @@ from bertkit.cli.options import (
     require_output_dir,
     with_options,
 )
+from bertkit.cli.training_arguments import read_arguments
 from bertkit.errors import UsageError, flag_of
 
 _SEEDS = 3
@@ -124,15 +124,15 @@ def tune(
     if find_learning_rate and (ignored := next((flag for flag, given in of_trials.items() if given is not None), None)):
         what = f"{ignored} has no effect with --find-learning-rate"
         raise UsageError(what, hint=f"leave out {ignored}; pass the range it suggests to --search in a separate command")
-    asked = ask(recipe, model, config, preset, overrides, command=tune, fresh_head=fresh_head)
-    request = asked.load()
+    arguments = read_arguments(recipe, model, config, preset, overrides, command=tune, fresh_head=fresh_head)
+    request = arguments.load()
     if find_learning_rate:
         from bertkit.runs.tuning.rate_range import find_learning_rate as find
 
         find(request)
         return
     folder = require_output_dir(output_dir, "runs/tuned")
-    space = read_space(search or [], request.recipe, overrides if search else asked.options)
+    space = read_space(search or [], request.recipe, overrides if search else arguments.options)
     seconds = math.inf if budget is None else _seconds(budget)
     from bertkit.runs.tuning.study import Search
     from bertkit.runs.tuning.study import tune as run

@@ -95,7 +95,7 @@ def _changed(begun: dict[str, Any], plan: dict[str, Any]) -> str:
     def named(sources: Sequence[dict[str, Any]]) -> str:
         return listed([source["name"] for source in sources], 3) or "nothing"
 
-    told, plan = [], as_json(plan)
+    differences, plan = [], as_json(plan)
     for key in {**begun, **plan}:
         before, now = begun.get(key), plan.get(key)
         if before == now or (key, before) == ("on_error", "fail"):  # what was read then had no faults
@@ -104,12 +104,12 @@ def _changed(begun: dict[str, Any], plan: dict[str, Any]) -> str:
             names = [[source["name"] for source in sources] for sources in (before, now)]
             changed = [new for old, new in zip(before, now) if old != new]
             what = f"{named(changed)} has changed since" if names[0] == names[1] else f"was {named(before)}, is {named(now)}"
-            told.append(f"{_READ[key]} {what}")
+            differences.append(f"{_READ[key]} {what}")
         elif key == "tokenizer":
-            told.append("the tokenizer is different")
+            differences.append("the tokenizer is different")
         else:
-            told.append(f"{key} was {before!r}, is {now!r}")
-    return "; ".join(told)
+            differences.append(f"{key} was {before!r}, is {now!r}")
+    return "; ".join(differences)
 
 
 @contextmanager

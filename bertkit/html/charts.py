@@ -61,13 +61,13 @@ def draw_lines(title: str, lines: Sequence[Line], *, marks: Sequence[float] = ()
     for mark in marks:
         axes.axvline(mark, color="#767676", linewidth=0.8)
     axes.set_xlabel("step")
-    told = []
+    series_texts = []
     for line in lines:
         low, high = (choose(range(len(line.ys)), key=line.ys.__getitem__) for choose in (min, max))
         named = {"first": 0, "lowest": low, "highest": high, "last": -1}
         points = [f"{which} {line.ys[at]:.4g} at step {line.xs[at]}" for which, at in named.items()]
-        told.append(f"{line.name}: {', '.join(points)}")
-    return Figure(title, f"{title} by step. {'; '.join(told)}", _encoded(figure), [line.name for line in lines])
+        series_texts.append(f"{line.name}: {', '.join(points)}")
+    return Figure(title, f"{title} by step. {'; '.join(series_texts)}", _encoded(figure), [line.name for line in lines])
 
 
 @_defaults()

@@ -52,11 +52,11 @@ def render(title: str, sections: Sequence[Section], *, paths: Mapping[str, str] 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    told = _replacing(paths)
+    replaced = _replacing(paths)
     places.filters.update(
-        visible=lambda text: visible(told(text)),
-        shown=lambda value, longest=LONGEST: shown(told(str(value)), longest),
-        cell=lambda value: shown(told(format_cell(value))),
+        visible=lambda text: visible(replaced(text)),
+        shown=lambda value, longest=LONGEST: shown(replaced(str(value)), longest),
+        cell=lambda value: shown(replaced(format_cell(value))),
         shades=shades,
     )
     for kind in (Table, Matrix, Finding, Figure):

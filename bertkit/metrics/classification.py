@@ -133,10 +133,10 @@ LOWER_IS_BETTER = {
     *("mean_squared_error", "mse", "rmse", "mean_absolute_error", "mae", "mean_absolute_percentage_error", "mape", "smape"),
     *("mase", "max_error", "brier_score", "log_loss", "hamming_loss", "zero_one_loss", "perplexity", "wer", "cer", "ter"),
 }
-OF_CLASSES = (accuracy, f1, macro_f1, micro_f1, matthews_correlation)
-OF_NUMBERS = (pearson, spearmanr, mean_squared_error)
-OF_SEVERAL_LABELS = (micro_f1, macro_f1, accuracy)
-OF_TAGS = (accuracy, macro_f1, micro_f1, matthews_correlation)
+CLASS_METRICS = (accuracy, f1, macro_f1, micro_f1, matthews_correlation)
+REGRESSION_METRICS = (pearson, spearmanr, mean_squared_error)
+MULTI_LABEL_METRICS = (micro_f1, macro_f1, accuracy)
+TAG_METRICS = (accuracy, macro_f1, micro_f1, matthews_correlation)
 
 
 EVALUATE = "evaluate:"  # prefix of metrics of the evaluate library
@@ -178,7 +178,7 @@ def refuse_others(metrics: Sequence[Metric], fitting: Sequence[Metric], what: st
     """Raise UsageError for a metric of METRICS that does not fit; what: the kind of prediction."""
     if other := next((metric for metric in metrics if metric in METRICS.values() and metric not in fitting), None):
         hint = f"expected --metric {' or '.join(metric.__name__ for metric in fitting)}"
-        hint += "; to predict numbers, add --regression" if fitting is OF_CLASSES else ""
+        hint += "; to predict numbers, add --regression" if fitting is CLASS_METRICS else ""
         raise UsageError(f"the metric {other.__name__} does not score {what}", hint=hint)
 
 

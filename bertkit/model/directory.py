@@ -142,9 +142,9 @@ def _files_on_hub(name: str) -> list[str]:
     """
     from huggingface_hub import HfApi
 
-    asked = in_background(lambda: HfApi().model_info(name, timeout=HUB_TIMEOUT))
+    request = in_background(lambda: HfApi().model_info(name, timeout=HUB_TIMEOUT))
     try:
-        answer = asked.result(timeout=HUB_TIMEOUT)
+        answer = request.result(timeout=HUB_TIMEOUT)
     except TimeoutError:
         raise TimeoutError(f"no answer within {HUB_TIMEOUT:g} s") from None
     return [file.rfilename for file in answer.siblings or []]

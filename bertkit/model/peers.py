@@ -102,7 +102,7 @@ class _Watch:
         while not self._ending.locked():
             now = time.monotonic()
             if self._asked_to_stop() and not self.patient:
-                due.setdefault("asked to stop, but no step has finished since: another process may have ended", now + _SIGNAL)
+                due.setdefault("stop requested, but no step has finished since: another process may have ended", now + _SIGNAL)
             try:
                 if (line := self.failure()) is not None:
                     due.setdefault(line, now + _OWN)

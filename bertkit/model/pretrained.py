@@ -72,7 +72,7 @@ def start_from(
         return
     fresh = load_weights(module, pretrained.folder, fresh_head=fresh_head)
     if fresh and not resuming:
-        progress.note(f"fresh weights (seed {config.seed}), not loaded from the model: {', '.join(fresh)}")
+        progress.note(f"newly initialized (seed {config.seed}), not loaded from the model: {', '.join(fresh)}")
     reinitialize(module, architecture, config)
 
 

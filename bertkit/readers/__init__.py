@@ -1,4 +1,4 @@
-"""Readers of data files, of data sets of the hub and of running text; each row knows its file and line."""
+"""Readers of data files, of data sets on the hub and of running text; each row knows its file and line."""
 
 from __future__ import annotations
 

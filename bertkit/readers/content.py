@@ -100,7 +100,7 @@ class Content:
 
     @property
     def share(self) -> float | None:
-        """The share of the stored bytes read so far; None if the source does not tell, like the standard input."""
+        """The share of the stored bytes read so far; None if the source does not tell, like standard input."""
         size = getattr(self._stored.raw, "size", None)  # of a remote file
         try:
             if size is None:
@@ -220,7 +220,7 @@ def too_large(what: str, source: str, limit: float) -> DataError:
 def open_content(
     path: str | Path, *, encoding: str | None = None, max_file_size: float | None = None, faults: Faults | None = None
 ) -> Iterator[Content]:
-    """The content of a file, given by path or URL, or of the standard input for "-". encoding, max_file_size, faults: as in
+    """The content of a file, given by path or URL, or of standard input for "-". encoding, max_file_size, faults: as in
     Content.
 
     Raises DataError for a file that is missing or cannot be opened, UsageError for an unknown encoding, and the errors of
@@ -235,7 +235,7 @@ def open_content(
         yield Content(source, stored, encoding=encoding, max_file_size=max_file_size, faults=faults)
     finally:
         if is_stdin:
-            stored.detach()  # else it would close the standard input
+            stored.detach()  # else it would close standard input
         else:
             stored.close()
 
@@ -252,7 +252,7 @@ def _open(path: Path) -> io.BufferedReader[Any]:
 
 
 def read_text(path: str | Path, *, encoding: str | None = None, max_file_size: float | None = None) -> str:
-    """The whole text of a file, or of the standard input for "-". The arguments, and what is raised: as in `open_content`."""
+    """The whole text of a file, or of standard input for "-". The arguments, and what is raised: as in `open_content`."""
     with open_content(path, encoding=encoding, max_file_size=max_file_size) as content:
         return content.text()
 
@@ -283,7 +283,7 @@ def plain_name(name: str) -> str:
 
 
 def source_name(path: str | Path) -> str:
-    """How errors name a file; "-" is the standard input."""
+    """How errors name a file; "-" is standard input."""
     return "stdin" if str(path) == "-" else str(path)
 
 

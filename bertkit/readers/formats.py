@@ -136,7 +136,7 @@ def read_blocks(
     column_names: Collection[str] = (),
     **options: Any,
 ) -> Iterator[Examples]:
-    """The rows of a file in one of these formats, block by block; "-" is the standard input.
+    """The rows of a file in one of these formats, block by block; "-" is standard input.
 
     Compressed files are unpacked. The file's ending decides the format; if several formats, or none, have that ending, its
     content does, and a file that looks like none is in the last format. encoding, max_file_size: as in `open_content`.

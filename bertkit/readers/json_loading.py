@@ -38,8 +38,8 @@ def broken_json(error: Exception, text: str, where: str, hint: str) -> DataError
     return DataError(f"this is not JSON: {what}", where=where, hint=hint)
 
 
-def refuse_half_characters(text: str, values: Iterable[tuple[Any, str, str]]) -> None:
-    """Raise DataError for half of a surrogate pair, which JSON can escape.
+def refuse_lone_surrogates(text: str, values: Iterable[tuple[Any, str, str]]) -> None:
+    """Raise DataError for a lone surrogate, which JSON can escape.
 
     values: what was read from the text, each with its place in the JSON and the error's `where`.
     """
@@ -49,4 +49,4 @@ def refuse_half_characters(text: str, values: Iterable[tuple[Any, str, str]]) ->
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
-            raise DataError(f"half of a surrogate pair in {place}; expected a whole character", where=where) from None
+            raise DataError(f"a lone surrogate in {place}; expected valid Unicode", where=where) from None

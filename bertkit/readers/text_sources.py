@@ -20,7 +20,7 @@ from bertkit.readers.parsers.jsonl import is_one_object
 from bertkit.readers.remote import is_url, look_up
 from bertkit.readers.zstd import INSTALL
 
-HUB = "hub:"  # before the name of a data set of the hub
+HUB = "hub:"  # before the name of a data set on the hub
 
 # Endings of file names.
 _PLAIN = (".txt", ".text")
@@ -32,7 +32,7 @@ READ = (*_PLAIN, *JSON.endings, *DELIMITED.endings, *PARQUET, *MARKDOWN, *PAGES,
 
 @dataclass(frozen=True)
 class Source:
-    """A file by its path or URL, the standard input ("-") or a data set of the hub ("hub:owner/name:configuration").
+    """A file by its path or URL, standard input ("-") or a data set on the hub ("hub:owner/name:configuration").
 
     size: bytes on disk; 0 if unknown. version: distinguishes a file from an earlier one of the same name, such as its mtime.
     """

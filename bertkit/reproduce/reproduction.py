@@ -103,8 +103,8 @@ def _plan(table: PaperTable, runs: Sequence[Run], others: Sequence[Run]) -> Repo
         rows.append([step, own[0].words[0], len(own), shared, len(own) - len(left), len(left), hours, disk])
     totals = [sum(column) for column in list(zip(*rows, strict=True))[2:]]
     columns = ["step", "command", "runs", "shared", "done", "to do", "hours", "GB"]
-    told = f"{plural(len(runs), 'run')}; hours: expected, of one process; shared: with other tables of this scale"
+    legend = f"{plural(len(runs), 'run')}; hours: expected, of one process; shared: with other tables of this scale"
     title = f"{table.title}, --scale {table.scale.name}"
     return Report(
-        [Table(title, columns, [*rows, ["all", "", *totals]]), Finding("note", told), Finding("note", table.scale.note)]
+        [Table(title, columns, [*rows, ["all", "", *totals]]), Finding("note", legend), Finding("note", table.scale.note)]
     )

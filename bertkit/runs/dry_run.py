@@ -39,9 +39,9 @@ class Prepared(Protocol):
 
 
 def measure(training: Prepared, *, steps: int, tokens: float, parameters: int) -> dict[str, Any]:
-    """Time the first of `steps`, which train the module, and show what all would take; {} on all but the main process.
+    """Train for a few steps, and show the time and memory that all `steps` would take. Returns {} except on the main process.
 
-    tokens: of the whole training, over all processes. parameters: of the model.
+    tokens: how many the whole run would read, over all processes. parameters: the number of the model's parameters.
     """
     module, config, accelerator = training.module, training.config, training.accelerator
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ from bertkit.manifest import verify
 from bertkit.model.config import PRETRAINING
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.recipe import Recipe
-from bertkit.tasks.saved import as_asked, from_json
+from bertkit.tasks.saved import from_json, without_derived
 
 RUN_FILE = "run.json"
 PATHS = re.compile(r"recipe\.(train|validation|test|data)|data\..+\.source|model\.name|training\.entities")  # keys of run.json
@@ -74,7 +74,7 @@ def read_run_file(folder: Path) -> dict[str, Any] | None:
         raise ModelError(f"run.json {whose}", where=str(path), hint="choose another folder, or restore the file")
     if (objective := str(values["training"].get("objective"))) in RENAMED_OBJECTIVES:
         values["training"]["objective"] = RENAMED_OBJECTIVES[objective]
-    return values | {"recipe": as_asked(values["recipe"])}
+    return values | {"recipe": without_derived(values["recipe"])}
 
 
 def is_run(values: Any) -> bool:

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from bertkit import __version__, progress
 from bertkit.errors import UserError
-from bertkit.readers.json_loading import refuse_half_characters
+from bertkit.readers.json_loading import refuse_lone_surrogates
 from bertkit.runs.encoded import Split
 from bertkit.runs.inference.predictor import Row
 from bertkit.serve.batcher import Batcher, Job, Refusal, form_of
@@ -249,7 +249,7 @@ async def _read(request: Request, max_bytes: int) -> dict[str, Any]:
     try:
         text = body.decode("utf-8")
         asked = json.loads(text, parse_constant=_refuse_constant)
-        refuse_half_characters(text, [(asked, "the request", "")])
+        refuse_lone_surrogates(text, [(asked, "the request", "")])
     except (ValueError, RecursionError) as error:
         raise Refusal(400, f"the request is not JSON: {error}" if body else "the request is empty; expected JSON") from None
     if not isinstance(asked, dict):

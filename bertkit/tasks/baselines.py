@@ -114,11 +114,11 @@ def sliding_window(question: str, context: str, length: int) -> Found | None:
     found = [*re.finditer(_WORD, context)]
     if not found:
         return None
-    words, asked = [match[0].casefold() for match in found], {*_words(question)}
+    words, question_words = [match[0].casefold() for match in found], {*_words(question)}
     times = Counter(words)
-    shared = np.array([math.log1p(1 / times[word]) if word in asked else 0.0 for word in words])
-    near = 1 - np.abs(np.arange(-len(asked), len(asked) + 1)) / (len(asked) + 1)
-    around = np.convolve(shared, near)[len(asked) : len(asked) + len(words)]
+    shared = np.array([math.log1p(1 / times[word]) if word in question_words else 0.0 for word in words])
+    near = 1 - np.abs(np.arange(-len(question_words), len(question_words) + 1)) / (len(question_words) + 1)
+    around = np.convolve(shared, near)[len(question_words) : len(question_words) + len(words)]
     length = min(length, len(words))
     scores = np.convolve(around - 2 * shared, np.full(length, 1 / length), "valid")
     best = int(np.argmax(scores))

@@ -91,7 +91,7 @@ def _load(point: EntryPoint) -> Recipe:
     try:
         recipe = point.load()
     except (Exception, SystemExit) as error:
-        raise UsageError(f"the recipe fails: {type(error).__name__}: {error}", where=where) from error
+        raise UsageError(f"cannot load the recipe: {type(error).__name__}: {error}", where=where) from error
     if not isinstance(recipe, Recipe):
         raise UsageError(f"the entry point is {type(recipe).__name__}; expected a recipe", where=where)
     return recipe
@@ -119,7 +119,9 @@ def _execute(path: Path) -> Recipe:
         removed = next((name for name in REMOVED if f"unexpected keyword argument '{name}'" in str(error)), None)
         hint = f"{removed}= was removed: do the same in a function and pass it as prepare=" if removed else None
         raise UsageError(
-            f"the recipe fails: {type(error).__name__}: {reason}", where=f"{path}:{line}" if line else str(path), hint=hint
+            f"cannot load the recipe: {type(error).__name__}: {reason}",
+            where=f"{path}:{line}" if line else str(path),
+            hint=hint,
         ) from error
     recipe = getattr(module, "recipe", None)
     if not isinstance(recipe, Recipe):

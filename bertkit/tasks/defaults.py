@@ -52,7 +52,7 @@ def choose_settings(
     model = pretrained.config
     size = model.num_hidden_layers * model.hidden_size
     of_labels = f"{plural(len(labels), 'label')}, " if len(labels) > 1 else ""
-    of_model = f"{plural(model.num_hidden_layers, 'layer')} of {model.hidden_size}"
+    of_model = f"{plural(model.num_hidden_layers, 'layer')}, hidden size {model.hidden_size}"
     rows_learned = recipe.num_learned(examples)
     chosen: dict[str, Any] = {"by": f"{plural(rows_learned, 'row')}, {of_labels}{of_model}"}
     if "learning_rate" in left:

@@ -60,7 +60,7 @@ class OutputLayout:
         wanted = tuple(rows.columns) if self.keep == (ALL,) else self.keep or ()
         for flag, names in (("--id", () if self.id in (None, NUMBER) else (self.id,)), ("--keep", wanted)):
             if missing := next((name for name in names if name not in rows.columns), None):
-                alone = f"--keep {ALL} stands alone" if missing == ALL else None
+                alone = f"--keep {ALL} cannot be combined with column names" if missing == ALL else None
                 hint = alone or did_you_mean(str(missing), rows.columns)
                 raise UsageError(f"no column {missing!r} for {flag}", where=rows.source, hint=hint)
         named = self.id or "id"

@@ -75,7 +75,7 @@ class PoolingRecipe(LayersRecipe):
             recipe = replace(recipe, metric=names, metrics=tuple(map(find_metric, names)))
         if recipe.layers != "last" and recipe.pooling in ("pooled", *CLS_LAYERS):
             raise UsageError(
-                f"--pooling {recipe.pooling} and --layers {recipe.layers} exclude each other", hint="--pooling cls"
+                f"--pooling {recipe.pooling} and --layers {recipe.layers} cannot be combined", hint="--pooling cls"
             )
         return recipe
 

@@ -35,8 +35,8 @@ def preview(task: Task, examples: Examples, features: Features, tokenizer: Token
             described = task.describe_targets(features, feature) if features.labels else [{}] * len(sequences)
             lines += [_line(features, *pair, names) for pair in zip(sequences, described, strict=True)]
         if cut := _cut(features, whole, example, names):
-            told = cut if len(cut) <= _MOST_CUT else f"{cut[:_MOST_CUT]} ... ({len(cut) - _MOST_CUT} more characters)"
-            lines.append(Text(f"  cut by {task.truncated_by}: ", style="yellow") + plain(told))
+            cut_text = cut if len(cut) <= _MOST_CUT else f"{cut[:_MOST_CUT]} ... ({len(cut) - _MOST_CUT} more characters)"
+            lines.append(Text(f"  cut by {task.truncated_by}: ", style="yellow") + plain(cut_text))
     return Report(lines)
 
 

@@ -196,9 +196,9 @@ class Recipe(ABC):
             raise UsageError(what, hint="write a share as a percentage, such as 10%" if has_rows else None)
         if not recipe.names_files:
             if recipe.dataset is None and recipe.data is None:
-                raise UsageError("no data is given", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
+                raise UsageError("the data is missing", hint="give --train FILE [--validation FILE|10%], or --data FOLDER")
             if split := next(iter(recipe._named_files), None):
-                raise UsageError(f"--data and --{split} FILE exclude each other", hint="leave out --data, or the file")
+                raise UsageError(f"--data and --{split} FILE cannot be combined", hint="leave out --data, or the file")
             refuse_url(recipe.data)
             there, reference = recipe._splits_there(), recipe.reference
             if recipe.validation:

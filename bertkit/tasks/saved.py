@@ -9,7 +9,7 @@ from typing import Any
 
 from bertkit.config import TrainConfig, options_of
 from bertkit.errors import UsageError
-from bertkit.metrics.classification import METRICS, OF_NUMBERS, Metric, source_hash
+from bertkit.metrics.classification import METRICS, REGRESSION_METRICS, Metric, source_hash
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.catalog import REMOVED, load_builtin
 from bertkit.tasks.recipe import Recipe
@@ -40,7 +40,7 @@ def to_json(recipe: Recipe, *, name: str) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: str, own: Recipe | None = None) -> Recipe:
-    """The recipe stored in run.json, with its training settings; values: from `as_asked`.
+    """The recipe stored in run.json, with its training settings; values: from `without_derived`.
 
     Functions come from `own`, the recipe that the run was trained with, by default bertkit's recipe of that name; without one,
     they raise UsageError when needed.
@@ -56,7 +56,7 @@ def from_json(values: Mapping[str, Any], training: Mapping[str, Any], *, where: 
     metrics = values["metrics"]
     if "classes" in hints and not (values.get("regression") or values.get("multi_label")):
         fields.setdefault("classes", True)  # older runs accepted any labels as classes, and any metric
-        metrics = [name for name in metrics if METRICS.get(name) not in OF_NUMBERS]
+        metrics = [name for name in metrics if METRICS.get(name) not in REGRESSION_METRICS]
     for kind, arguments in (fields.pop("dataset", None) or {}).items():
         fields["dataset"] = _SOURCES[kind](**arguments) if kind in _SOURCES else own.dataset if own else Refused("dataset")
     headers = {split: tuple(names) for split, names in values["folder"]["headers"].items()}
@@ -72,29 +72,29 @@ def options_of_run(values: Mapping[str, Any], overrides: Collection[str] = ()) -
 
     overrides: options that the command line replaces. Raises UsageError for a metric that is code.
     """
-    recipe, training = as_asked(values["recipe"]), values["training"]
+    recipe, training = without_derived(values["recipe"]), values["training"]
     family = FAMILIES.get(recipe.get("family", ""))
-    asked = {name: recipe[name] for name in options_of(family) if name in recipe} if family is not None else {}
-    metrics = asked.get("metric") or ()
+    options = {name: recipe[name] for name in options_of(family) if name in recipe} if family is not None else {}
+    metrics = options.get("metric") or ()
     if "metric" not in overrides and (code := next((name for name in metrics if name not in METRICS), None)):
         hint = f"name it yourself: --metric {','.join(metrics)}"
-        raise UsageError(f"the metric {code} of this run is code, which is not executed", hint=hint)
+        raise UsageError(f"the run's metric {code} is custom code, which bertkit does not execute", hint=hint)
     from bertkit.model.precision import precision_of  # slow: torch
 
     resolved = {"precision": precision_of(values["dtype"])} if training.get("precision") == "auto" and "dtype" in values else {}
-    return {name: value for name, value in (asked | training | resolved).items() if value is not None}
+    return {name: value for name, value in (options | training | resolved).items() if value is not None}
 
 
-def as_asked(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe in run.json as the user gave it, without what bertkit 0.1 found in the data and stored in the same place."""
+def without_derived(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe from run.json as the user wrote it, without the values that bertkit 0.1 derived from the data."""
     values = dict(values)
-    for flag, option, asked in (
+    for flag, option, original in (
         ("labels_derived", "labels", None),
         ("weights_balanced", "class_weights", ["balanced"]),
         ("threshold_tuned", "null_threshold", None),
     ):
         if values.get(flag):
-            values[option] = asked
+            values[option] = original
     if values.get("question_column"):
         values["question"] = values["question_column"]
     return {name: value for name, value in values.items() if name not in _SETTLED}
@@ -108,7 +108,7 @@ def _metric(name: str, own: Recipe | None, where: str) -> Metric:
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """A function of a run that is code: it can be named, but not called."""
+    """Stands for a function of a run whose code is not executed: it has a name but cannot be called."""
 
     what: str
     hint: str = "name the file of its recipe: --recipe ./my_task.py"
@@ -119,7 +119,8 @@ class Refused:
         return self.what.removeprefix("metric ")
 
     def __call__(self, *_: Any) -> Any:
-        raise UsageError(f"the {self.what} of this run is code, which is not executed", where=self.where, hint=self.hint)
+        what = f"the run's {self.what} is custom code, which bertkit does not execute"
+        raise UsageError(what, where=self.where, hint=self.hint)
 
 
 def refuse_code(recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""Where a task's examples come from: a data set of the hub, files that ship with bertkit, or a folder with a known layout."""
+"""Where a task's examples come from: a data set on the hub, files that ship with bertkit, or a folder with a known layout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def recipe_folder() -> Path:
 
 @dataclass(frozen=True)
 class Hub:
-    """A data set of the Hugging Face hub, or a local copy of one. path: its id, or its folder. name: of its configuration."""
+    """A data set on the Hugging Face hub, or a local copy of one. path: its id, or its folder. name: of its configuration."""
 
     path: str
     name: str | None = None

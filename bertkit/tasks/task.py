@@ -134,8 +134,8 @@ class Task(Presentation):
         try:
             kept = {name: block[name] for name in _KEPT_OF_TRAINING if name in block}
             training = filled(recipe.training, kept, asdict(default.training))
-            asked = {name for name, value in asdict(recipe.training).items() if value is not None}
-            if "max_length" not in asked | kept.keys():  # not set: at most the model's maximum
+            explicit = {name for name, value in asdict(recipe.training).items() if value is not None}
+            if "max_length" not in explicit | kept.keys():  # not set: at most the model's maximum
                 training = replace(training, max_length=min(training.max_length, config.max_position_embeddings))
             recipe = filled(replace(recipe, training=training), known)
         except UsageError as error:  # a bad value in config.json
@@ -154,8 +154,8 @@ class Task(Presentation):
     @classmethod
     def fits(cls, block: Mapping[str, Any], recipe: Recipe) -> bool:
         """Whether a model's head, described by its block, is of the kind that the recipe needs."""
-        asked = {name: getattr(recipe, name, None) for name in PLAIN_HEAD}
-        same = all(asked[name] in (None, block.get(name, plain)) for name, plain in PLAIN_HEAD.items())
+        wanted = {name: getattr(recipe, name, None) for name in PLAIN_HEAD}
+        same = all(wanted[name] in (None, block.get(name, plain)) for name, plain in PLAIN_HEAD.items())
         return same and block["family"] in (None, cls.family)
 
     @classmethod

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Interrupted(Stopped):
-    """The user or the scheduler asked to stop, after `step`."""
+    """Training was stopped by the user or the scheduler, after `step`."""
 
     def __init__(self, step: int, *, saved: bool, number: int) -> None:
         what = "the same command (without --overwrite or --resume) resumes from there" if saved else "nothing was saved"

@@ -1,4 +1,4 @@
-"""Sums over processes, on the host and a step ahead: the weights of a step's loss terms, and whether one was asked to stop."""
+"""All-reduced totals of a step, computed on the host one step ahead: the weights of its loss terms, and whether to stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bertkit.model.batch import Batch
 
 
 class Step(NamedTuple):
-    """This process's micro-batches; the weight of each loss term over all processes; whether any was asked to stop."""
+    """This process's micro-batches; the weight of each loss term over all processes; whether any received a stop signal."""
 
     micro_batches: list[Batch]
     weights: dict[str, float]
@@ -31,7 +31,7 @@ def host_group() -> dist.ProcessGroup:
 def with_totals(ready: Iterator[list[Batch]], stop: Sequence[int], num_processes: int) -> Iterator[Step]:
     """Yield each step with its totals. Those of the next step are started first, so that they are ready in time.
 
-    stop: not empty if this process was asked to stop; with several processes, all learn of it a step later.
+    stop: not empty if this process has received a stop signal; with several processes, all learn of it a step later.
     """
     ahead: _Totals | None = None
     for micro_batches in chain(ready, [None]):

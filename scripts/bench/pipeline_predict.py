@@ -1,4 +1,4 @@
-"""A typical transformers script that predicts a file, or a line from the standard input; prediction.py times all of it.
+"""A typical transformers script that predicts a file, or a line from standard input; prediction.py times all of it.
 
 python -m scripts.bench.pipeline_predict RUN texts.jsonl
 """

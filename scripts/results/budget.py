@@ -1,4 +1,4 @@
-"""What the levers of `bertkit pretrain --preset budget` gain: masked loss after equal time, one lever on top of the others.
+"""What the levers of `bertkit pretrain --preset budget` gain: MLM loss after equal time, one lever on top of the others.
 
     python -m scripts.results.budget                          about eight hours
     python -m scripts.results.budget --seeds 1                the first seed alone; the next call goes on with the second
@@ -60,7 +60,7 @@ PLANS = 9  # of each row
 PLANNED_BY = 8  # steps that each plan times: about ten seconds
 MEASURES = ("loss", "commit", "machine")  # of each run
 SEED = 42  # of the held-out sequences and their masks
-HEADER = ["", "options", "masked loss, nats", "gain, nats", "95% interval", "gain, percent", "steps", "seeds", "in the preset"]
+HEADER = ["", "options", "MLM loss, nats", "gain, nats", "95% interval", "gain, percent", "steps", "seeds", "in the preset"]
 
 
 def in_preset(options: str) -> bool:
@@ -161,7 +161,7 @@ def run(line: str, seed: int) -> dict[str, Any]:
 
 
 def held_out_loss(run: Path) -> float:
-    """The masked loss on the same held-out sequences with the same masks, whatever a model was trained with."""
+    """The MLM loss on the same held-out sequences with the same masks, whatever a model was trained with."""
     from bertkit.config import PretrainConfig
     from bertkit.corpus.corpora import open_corpora
     from bertkit.model.config import BertConfig

@@ -1,4 +1,4 @@
-"""What `bertkit pretrain --preset budget` gains on the model of docs/results.md: the masked loss of two models that were
+"""What `bertkit pretrain --preset budget` gains on the model of docs/results.md: the MLM loss of two models that were
 trained for the same time.
 
 `make results` runs it: the commands below, one after another. Each is skipped if its output exists, and resumes where it was
@@ -22,7 +22,7 @@ BASELINE, PRESET = "baseline", "preset"
 # results/budget.json.
 STEPS = {BASELINE: 10758, PRESET: 16524}
 FOLDERS = {model: f"{FOLDER}/{model}" for model in STEPS}
-HEADER = ["", "steps", "masked loss, nats", "gain, nats"]
+HEADER = ["", "steps", "MLM loss, nats", "gain, nats"]
 
 
 def _pretrain(model: str) -> str:

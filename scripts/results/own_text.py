@@ -1,5 +1,5 @@
 """The gain from continued pre-training on the user's own text, with and without an extended vocabulary: how the text is split,
-the masked loss per character after equal time, and a task's score.
+the MLM loss per character after equal time, and a task's score.
 
 `make results` runs it: the commands below, one after another. Each is skipped if its output exists, and resumes where it was
 stopped.
@@ -26,7 +26,7 @@ OWN_HOURS = 0.1  # of going on with one's own text, with either vocabulary
 FOLDER = f"runs/results/{NAME}"
 ORIGINS = ("before", "old tokens", "new tokens")
 PAIRS = (ORIGINS[:2], ORIGINS[::2], ORIGINS[1:])
-SPLIT = ["text", "vocabulary", "tokens per word", "[UNK] per 10,000", "steps", "masked loss, nats a token", "nats a character"]
+SPLIT = ["text", "vocabulary", "tokens per word", "[UNK] per 10,000", "steps", "MLM loss, nats a token", "nats a character"]
 SCORED = ["task", "model", "score, in percent", "gain over before", "gain of the new tokens"]
 
 

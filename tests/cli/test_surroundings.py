@@ -62,9 +62,9 @@ def error_of(ran: Ran) -> str:
 @pytest.mark.parametrize(
     ("line", "code", "error"),
     [
-        ("bertkit predict run <&-", 2, "the standard input or output is closed"),
-        ("bertkit recipes --help >&-", 2, "the standard input or output is closed"),
-        ("bertkit recipes >&-", 2, "the standard input or output is closed"),
+        ("bertkit predict run <&-", 2, "standard input or output is closed"),
+        ("bertkit recipes --help >&-", 2, "standard input or output is closed"),
+        ("bertkit recipes >&-", 2, "standard input or output is closed"),
         ("bertkit --version > /dev/full", 5, "No space left"),
     ],
 )

@@ -109,7 +109,7 @@ def test_files_that_are_refused(tokenizer: Tokenizer, tmp_path: Path, content: b
 
 def test_a_list_and_its_masking_need_each_other() -> None:
     for values in ({"masking": "entities"}, {"entities": "a.txt"}, {"entities": "a.txt", "masking": "whole-word"}):
-        with pytest.raises(UsageError, match="need each other"):
+        with pytest.raises(UsageError, match="must be used together"):
             PretrainConfig.of(values)
 
 

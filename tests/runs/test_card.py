@@ -330,8 +330,8 @@ def test_names_on_the_card_of_a_corpus_are_escaped(tmp_path: Path, monkeypatch: 
     }
     card = pretraining_card(run)
     assert r"# BERT, pre-trained on \_\<b\>corpus\_" in card
-    assert r"Trained further from a\*model\*, by" in card
+    assert r"Continued pre-training from a\*model\*, by" in card
     (tmp_path / "a_base").mkdir()
     monkeypatch.chdir(tmp_path / "a_base")
     run["model"]["name"] = "."
-    assert "Trained further from a_base, by" in pretraining_card(run)
+    assert "Continued pre-training from a_base, by" in pretraining_card(run)

@@ -233,8 +233,8 @@ def test_what_does_not_fit_says_what_to_do(dry, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--gpus", 8), ("--gpus and --gpu-type need each other", "--gpus 8 --gpu-type h100")),
-        (("--gpu-type", "h100"), ("--gpus and --gpu-type need each other",)),
+        (("--gpus", 8), ("--gpus and --gpu-type must be used together", "--gpus 8 --gpu-type h100")),
+        (("--gpu-type", "h100"), ("--gpus and --gpu-type must be used together",)),
         (("--gpus", 8, "--gpu-type", "h10"), ("'h10'", "h100, h200")),
         (("--gpus", 8, "--gpu-type", "tpu"), ("'tpu'", "known: a100-40")),
         (("--gpus", 0, "--gpu-type", "h100"), ("--gpus",)),

@@ -56,7 +56,7 @@ def test_a_smaller_task_takes_the_encoder(
     command = ("finetune", recipe, "--data", glue / data, "--model", glue / "mnli", *STILL)
     ran = run_command((*command, "--fresh-head", "-o", tmp_path / "run"))
     assert ran.code == 0, ran.err
-    assert "fresh weights (seed 42), not loaded from the model: classifier.weight, classifier.bias" in ran.err
+    assert "newly initialized (seed 42), not loaded from the model: classifier.weight, classifier.bias" in ran.err
     before, after, start = weights(glue / "mnli"), weights(tmp_path / "run"), weights(tiny_model_dir)
     encoder = [name for name in before if name.startswith("bert.")]
     assert len(encoder) > 30

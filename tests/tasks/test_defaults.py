@@ -157,7 +157,7 @@ def test_run_json_and_folders_of_seeds_record_the_choice(
     run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     expected = {"learning_rate": 3e-4, "batch_size": 16}
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    by = f"20 rows, 2 labels, {config['num_hidden_layers']} layers of {config['hidden_size']}"
+    by = f"20 rows, 2 labels, {config['num_hidden_layers']} layers, hidden size {config['hidden_size']}"
     assert run["chosen"] == {"by": by, **expected}
     assert {name: run["training"][name] for name in expected} == expected
     assert f"chosen for {by}: " in " ".join(capsys.readouterr().err.split())

@@ -159,8 +159,8 @@ def test_more_layers_than_there_are(layers: str) -> None:
 @pytest.mark.parametrize(
     ("recipe", "what"),
     [
-        (TextClassification(layers="sum"), "--pooling pooled and --layers sum exclude each other"),
-        (TextClassification(pooling="cls-mix", layers="sum"), "--pooling cls-mix and --layers sum exclude each other"),
+        (TextClassification(layers="sum"), "--pooling pooled and --layers sum cannot be combined"),
+        (TextClassification(pooling="cls-mix", layers="sum"), "--pooling cls-mix and --layers sum cannot be combined"),
         (TokenClassification(head="crf", lstm_layers=2), "--lstm-layers is for --head bilstm; the head is crf"),
     ],
 )

@@ -503,7 +503,7 @@ def test_recipe_preset_config_and_command_line_win_in_this_order(run_bertkit, tm
     [
         ("learning-rate: 1e-4\noutput-dir: run\n", (), "output_dir"),
         ("doc_stride: 64\n", (), "--doc-stride"),
-        ('test: "\\ud800"\n', (), "half of a surrogate pair"),
+        ('test: "\\ud800"\n', (), "a lone surrogate"),
         ("seed: 1\n", ("--preset", "stabel"), "'stabel'"),
     ],
 )
@@ -607,7 +607,7 @@ def test_a_share_of_a_folders_training_rows_replaces_its_validation_file(tmp_pat
         ("train", "10%"),
         ("test", "1/5"),
     ):
-        with pytest.raises(UsageError, match=f"--data and --{split} FILE exclude each other"):
+        with pytest.raises(UsageError, match=f"--data and --{split} FILE cannot be combined"):
             dataclasses.replace(recipe, **{split: value}).resolved()
     with pytest.raises(UsageError, match="expected a file, a share such as 10%") as error:
         dataclasses.replace(recipe, validation="0.1").resolved()

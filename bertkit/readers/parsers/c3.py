@@ -10,7 +10,7 @@ from typing import Any
 from bertkit.errors import DataError, excerpt
 from bertkit.readers import Examples
 from bertkit.readers.content import Content
-from bertkit.readers.json_loading import load_json, refuse_half_characters
+from bertkit.readers.json_loading import load_json, refuse_lone_surrogates
 
 _HINT = "expected a list of [document lines, [{question, choice, answer}, ...], id]"
 
@@ -23,7 +23,7 @@ def parse_c3(content: Content) -> Iterator[Examples]:
     """
     source, text = content.source, content.text()
     documents = load_json(text, source, _HINT)
-    refuse_half_characters(text, ((document, "a document", f"{source}:[{index}]") for index, document in enumerate(documents)))
+    refuse_lone_surrogates(text, ((document, "a document", f"{source}:[{index}]") for index, document in enumerate(documents)))
     rows, places = [], []
     for index, document in enumerate(documents):
         lines, questions, name = _parts(document, f"{source}:[{index}]")

@@ -376,8 +376,8 @@ def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:
         free = (name for name in (f"{each} ({number})" for number in count(1)) if name not in names)
         for place, name in zip(places, free, strict=False):
             names[place] = name
-        told = listed([names[place] for place in places])
-        notes.append(f"the header names column {_excerpt(each)} {times[each]} times: read as {told} ({where})")
+        new_names = listed([names[place] for place in places])
+        notes.append(f"the header names column {_excerpt(each)} {times[each]} times: read as {new_names} ({where})")
     return tuple(names), Remarks(tuple(notes))
 
 

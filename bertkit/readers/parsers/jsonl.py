@@ -18,7 +18,7 @@ from bertkit.readers import Examples
 from bertkit.readers.columns import columns_option, is_usual_name
 from bertkit.readers.content import Content
 from bertkit.readers.faults import Faults
-from bertkit.readers.json_loading import broken_json, kind_of, load_json, refuse_half_characters
+from bertkit.readers.json_loading import broken_json, kind_of, load_json, refuse_lone_surrogates
 
 Block = tuple[Sequence[int | str], list[dict[str, Any]], str]  # the place of each object; the objects; their escaped text
 AsRow = Callable[[Any, str], dict[str, Any]]  # from a value and its place
@@ -61,7 +61,7 @@ def parse_jsonl(
         if keep_broken and "\\u" in text:
             objects = [_or_nothing(partial(_whole, text), row, where) for row, _, where in places]
         else:
-            refuse_half_characters(text, places)
+            refuse_lone_surrogates(text, places)
         values, count = values + sum(map(len, objects)), count + len(objects)
         seen.update(names := dict.fromkeys(chain.from_iterable(objects)))
         if len(seen) * count > max(_MOST_CELLS, 20 * values):  # as a table they would fill the memory with nothing
@@ -118,7 +118,7 @@ def _or_nothing(read: AsRow, value: Any, where: str) -> dict[str, Any]:
 
 
 def _whole(text: str, row: Any, where: str) -> dict[str, Any]:
-    refuse_half_characters(text, [(row, "an object", where)])
+    refuse_lone_surrogates(text, [(row, "an object", where)])
     return row
 
 

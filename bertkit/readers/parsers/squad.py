@@ -9,7 +9,7 @@ from typing import Any
 from bertkit.errors import DataError, listed, plural
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import Content
-from bertkit.readers.json_loading import kind_of, load_json, refuse_half_characters
+from bertkit.readers.json_loading import kind_of, load_json, refuse_lone_surrogates
 
 _HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each with id, question and answers[]"
 
@@ -31,7 +31,7 @@ def parse_squad(content: Content) -> Iterator[Examples]:
         if (earlier := first.setdefault(row["id"], place)) != place:
             what = f"two questions have the id {row['id']!r}: {earlier} and {place}"
             raise DataError(what, where=source, hint="give each question its own id")
-    refuse_half_characters(text, ((row, place, f"{source}:{row['id']}") for place, row in rows))
+    refuse_lone_surrogates(text, ((row, place, f"{source}:{row['id']}") for place, row in rows))
 
     names = ["id", "title", "context", "question"]
     if any("answers" in row for _, row in rows):

@@ -159,8 +159,9 @@ def _check_split(recipe: Recipe, split: str, own: _Standardized) -> Iterator[Fin
 
 
 class _Standardized(NamedTuple):
-    """A split's examples, None if they cannot be used even without labels; why training would refuse it; and whether the
-    examples have labels, as those of text classification may even if training would refuse them."""
+    """examples: of a split; None if they cannot be used even without labels. refused: why the split cannot be trained on.
+    is_labelled: whether the examples have labels; in text classification, they may have some even if `refused` is not empty.
+    """
 
     examples: Examples | None
     refused: list[Finding]
@@ -187,11 +188,11 @@ def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
         return _Standardized(None, refused, is_labelled=False)
 
 
-def _others_refused(recipe: Recipe, split: str, rows: Examples, told: str | None) -> list[Finding]:
-    """The rows that training would refuse too, besides the one at the place `told`."""
+def _others_refused(recipe: Recipe, split: str, rows: Examples, reported: str | None) -> list[Finding]:
+    """The rows that training would refuse too, besides the one at the place `reported`."""
     with suppress(DataError):  # it is not the fault of a row
         every = replace(recipe, on_error="skip").refused(rows, labelled=True) if recipe.on_error != "skip" else {}
-        if others := [why for row, why in every.items() if rows.where(row) != told]:
+        if others := [why for row, why in every.items() if rows.where(row) != reported]:
             what = f"{split}: {plural(len(others), 'more row')} cannot be used: {listed(others, 5, '; ')}"
             return [Finding("error", what, hint="fix them, or leave them out with --on-error skip")]
     return []
@@ -259,8 +260,8 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
         weighted = isinstance(recipe, ClassLossRecipe) and recipe.other_loss is None
         hint = "add rows, merge labels, or try --class-weights balanced" if weighted else "add rows, or merge labels"
         meant = [misspelt(name, common) for name in rare[:_SHOWN]]
-        asked = ["" if each is None else f", or {quoted(each)}?" for each in meant]
-        shown = [f"{quoted(name)} ({known[name]}{question})" for name, question in zip(rare, asked, strict=False)]
+        suggestions = ["" if each is None else f", or {quoted(each)}?" for each in meant]
+        shown = [f"{quoted(name)} ({known[name]}{question})" for name, question in zip(rare, suggestions, strict=False)]
         names = listed(shown, _SHOWN, total=len(rare))
         yield Finding("warning", f"{training}: {plural(len(rare), 'label')} with fewer than {_RARE} rows: {names}", hint=hint)
     name, most = known.most_common(1)[0]

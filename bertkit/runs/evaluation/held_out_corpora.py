@@ -53,8 +53,8 @@ def open_held_out(name: str, corpora: Sequence[str | Path], overrides: Mapping[s
         folders = [f"{data['source']}:{data.get('share', 1)}" for data in corpora_of(values).values()]
     block = pretrained.config.extra.get(BLOCK_KEY)  # also where run.json is missing
     objective = str(block.get("objective")) if isinstance(block, Mapping) else ""
-    asked = {"objective": objective} if objective in OBJECTIVES else {}
-    config = settings_of(asked | (values or {}).get("training", {}), overrides)
+    defaults = {"objective": objective} if objective in OBJECTIVES else {}
+    config = settings_of(defaults | (values or {}).get("training", {}), overrides)
     refuse_too_long(config.lengths()[-1][0], pretrained.config)
     config = replace(config, objective=objective_of(pretrained, config.objective).name)
     opened = open_corpora(folders, to_train=False)
@@ -96,9 +96,9 @@ class HeldOut(NamedTuple):
         texts = [" ".join(names[number] for number in ids.tolist()[1:-1]).replace(" ##", "") for ids in whole]
         masks = [np.flatnonzero(ids == tokenizer.mask_token_id) for ids in whole]
         examples = Examples({"text": texts}, str(self.corpora[0].folder), range(len(texts)))
-        asked = replace(features, rows=Ragged.of([row.tolist() for row in masks]), labels={}, examples=np.arange(len(texts)))
+        to_fill = replace(features, rows=Ragged.of([row.tolist() for row in masks]), labels={}, examples=np.arange(len(texts)))
         found = []
-        for row, prediction in enumerate(self.model.decode(Split(examples, asked))):
+        for row, prediction in enumerate(self.model.decode(Split(examples, to_fill))):
             labels = features.labels[self.model.model.term][row]
             own = features.rows[row]
             right = dict(zip(own[len(own) - len(labels) :].tolist(), labels.tolist(), strict=True))

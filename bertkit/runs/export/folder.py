@@ -178,9 +178,9 @@ def _judge(verdict: Verdict, force: bool) -> None:
         progress.warn(warning)
     if verdict.faults and not force:
         hint = "export without --int8, or add --force to write it anyway; the card then says so"
-        raise ModelError(f"int8 does not pass: {'; '.join(verdict.faults)}; nothing was written", hint=hint)
+        raise ModelError(f"int8 is not accurate enough: {'; '.join(verdict.faults)}; nothing was written", hint=hint)
     for fault in verdict.faults:
-        progress.warn(f"int8, forced: {fault}")
+        progress.warn(f"int8 was written because of --force, although {fault}")
 
 
 # --- what lies beside the graph --------------------------------------------------------------------------------------

@@ -35,11 +35,11 @@ class Padded(nn.Module):
             self.outputs = ["start_logits", "end_logits"]
         elif isinstance(head, BertForTokenClassification):
             if "lstm" in head.parts:
-                raise ModelError("a BiLSTM head reads words, not tokens, and cannot be exported")
+                raise ModelError("models with a BiLSTM head cannot be exported, because it reads words, not tokens")
             if "intent" in head.parts:
                 self.outputs.append("intent_logits")
         elif isinstance(head, LanguageModel) and head.config.is_decoder:
-            raise ModelError("a causal language model fills no masks and cannot be exported")
+            raise ModelError("causal language models cannot be exported: only masked language models can")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
         """The outputs in the order of their names."""

@@ -99,9 +99,9 @@ class Baselines:
                 not_better.append(name)
         columns = ["predictions", first, "this model minus baseline", "95% interval", "training rows"]
         parts: list[Table | Finding] = [Table(f"{self.split}, {plural(len(truth), 'row')}", columns, rows)]
-        told = (("warning", "worse than", worse), ("note", "not clearly better than", not_better))
+        verdicts = (("warning", "worse than", worse), ("note", "not clearly better than", not_better))
         hint = self._advice(own)
-        for severity, how, names in told:
+        for severity, how, names in verdicts:
             if names:
                 what = f"{self.split}: the model is {how} these baselines: {', '.join(names)}"
                 parts.append(Finding(severity, what, (), hint))

@@ -28,7 +28,7 @@ from bertkit.runs.series import Series, summarize
 from bertkit.runs.target import open_model_or_run
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe, published_scores
-from bertkit.tasks.saved import as_asked
+from bertkit.tasks.saved import without_derived
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
@@ -111,7 +111,7 @@ def finetune_series(
 
 
 def _begun(series: Series, folder: Path) -> dict[str, Any]:
-    """A substitute for a plan that is not written yet: run.json of a run that was begun; empty without one."""
+    """The run.json of a run in the folder, which stands in for a plan that was never written; empty if there is no run."""
     runs = map(read_run_file, series.begun_in(folder))
     return next((run for run in runs if run is not None), {})
 
@@ -135,7 +135,7 @@ def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Rec
     """
     hint = f"repeat their command, or {NEW_FOLDER}"
     earlier = series.read(folder).get("plan", plan)
-    if changed := changed_settings({**earlier, "recipe": as_asked(earlier["recipe"])}, plan):
+    if changed := changed_settings({**earlier, "recipe": without_derived(earlier["recipe"])}, plan):
         raise UsageError(f"the folder holds {series.nouns} with different settings: {changed}", where=str(folder), hint=hint)
     runs: dict[int, dict[str, Any]] = {}
     model = {name: value for name, value in plan["model"].items() if value}  # a model without a head always gets a fresh one

@@ -1,4 +1,4 @@
-"""The destination of a command's predictions: the standard output, or a file; a folder is in prediction_folder.py."""
+"""The destination of a command's predictions: standard output, or a file; a folder is in prediction_folder.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STDIN = "-"
 class Destination:
     """A command's sources and the places of their predictions.
 
-    files: for each source its output, None for the standard output.
+    files: for each source its output, None for standard output.
     """
 
     files: Mapping[str, Path | None]

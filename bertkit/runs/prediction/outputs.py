@@ -1,4 +1,4 @@
-"""Output of predictions: to the standard output, or to a file that the same command continues after a kill."""
+"""Output of predictions: to standard output, or to a file that the same command continues after a kill."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def is_text(ending: str) -> bool:
 
 
 class Output:
-    """Takes windows of predictions one after another; this class shows them at once, on the standard output or a device."""
+    """Takes windows of predictions one after another; this class shows them at once, on standard output or a device."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path, self.windows, self.rows = path, 0, 0
@@ -135,15 +135,15 @@ class OutputState(NamedTuple):
         sides = ({**self.settings, **self.how}, {**as_json(state.settings), **state.how})
         before, now = ({key: value for name, part in side.items() for key, value in flat(part, name)} for side in sides)
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-        told: dict[str, str] = {}
+        differences: dict[str, str] = {}
         for key in changed:
             name, pair = key.partition(".")[2] or key, (before.get(key), now.get(key))
             is_long = any(isinstance(value, (list, dict)) for value in pair)
             # an option of the recipe is recorded twice: it is listed once
             was, now_is = ("not set" if value is None else repr(value) for value in pair)
-            told.setdefault(name, f"another {name}" if is_long else f"{name} was {was}, is {now_is}")
-        if told:
-            what = f"{named} were made with different settings: {listed([*told.values()], 4, '; ')}"
+            differences.setdefault(name, f"another {name}" if is_long else f"{name} was {was}, is {now_is}")
+        if differences:
+            what = f"{named} were made with different settings: {listed([*differences.values()], 4, '; ')}"
             raise UsageError(what, where=where, hint=START_OVER)
 
 
@@ -227,9 +227,11 @@ class OutputFile(Output):
             os.fsync(self._file.fileno())
             size = self._file.tell()
         if self.resumes:
-            told = [list(count) for count in self.counts]
+            recorded: list[Any] = [list(count) for count in self.counts]
             done: dict[str, Any] = {"windows": self.windows, "rows": self.rows, "size": size}
-            state = self.state._replace(**done, sha256=self._sha256, counts=told, faults=[self.faults.count, self.faults.shown])
+            state = self.state._replace(
+                **done, sha256=self._sha256, counts=recorded, faults=[self.faults.count, self.faults.shown]
+            )
             write_json(self.progress, state.content())
 
     def _stored(self, data: bytes) -> bytes:

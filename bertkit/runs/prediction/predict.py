@@ -50,7 +50,7 @@ def predict_to(
     overwrite: bool,
     overrides: Mapping[str, Any],
 ) -> None:
-    """`bertkit predict`: write predictions for files, or for a split, to the standard output, a file, or a folder of files.
+    """`bertkit predict`: write predictions for files, or for a split, to standard output, a file, or a folder of files.
 
     A killed command continues where it stopped. overrides: options of recipes, training and OutputLayout. Raises UserError.
     """
@@ -115,7 +115,7 @@ def _open(
 
 
 def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, Any], to: Destination) -> OutputState:
-    """The settings that predictions in files depend on; empty for the standard output."""
+    """The settings that predictions in files depend on; empty for standard output."""
     if None in to.files.values():
         return OutputState({}, {})
     processes = predictor.processes

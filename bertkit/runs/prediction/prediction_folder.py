@@ -78,7 +78,7 @@ class PredictionFolder(Destination):
                 return
             is_of_others = not self._recorded_sources.keys() <= self._described.keys()
             if is_of_others or aside.name != f".old-{_last_old(folder)}":
-                progress.note(f"the old predictions stay in {aside}: another command has begun meanwhile")
+                progress.note(f"the old predictions stay in {aside}, because another command has started in this folder")
             else:
                 (folder / SETTINGS).unlink(missing_ok=True)
                 _restore(aside, folder)
@@ -126,7 +126,7 @@ class PredictionFolder(Destination):
                     if before.sources.get(name) not in (None, source) and partial.exists():
                         refuse_locked(partial)
             except UsageError as error:
-                error.hint = "another command has begun there meanwhile: repeat this one, or choose another --output-dir"
+                error.hint = "another command has started in this folder: repeat this one, or choose another --output-dir"
                 raise
             yield
             with disk_errors(self.folder):
@@ -193,7 +193,7 @@ def _restore(aside: Path, folder: Path) -> None:
 
 
 def _describe(source: str) -> list[Any] | None:
-    """What identifies a file and its version; None for the standard input, which cannot be read again."""
+    """What identifies a file and its version; None for standard input, which cannot be read again."""
     if source == STDIN:
         return None
     if is_url(source):

@@ -132,8 +132,8 @@ def _array(values: list[Any], kind: Any = None) -> Any:
         else:
             if not pyarrow.types.is_struct(found.type) or found.type.num_fields:  # Parquet has no empty objects
                 return found
-    told = [value if value is None or isinstance(value, str) else str(_cell(value)) for value in values]
-    return pyarrow.array(told, pyarrow.string())
+    texts = [value if value is None or isinstance(value, str) else str(_cell(value)) for value in values]
+    return pyarrow.array(texts, pyarrow.string())
 
 
 def _common(one: Any, other: Any) -> Any:

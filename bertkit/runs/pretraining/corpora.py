@@ -37,7 +37,7 @@ def check_corpus(corpus: Path, overrides: dict[str, Any], examples: int, *, draw
     config = PretrainConfig.of(overrides)
     opened, sampler = _training_part(corpus, config)
     count, exact = sampler.epoch_length(opened.meta["train"]["tokens"])
-    if drawn:  # JSON has the standard output to itself
+    if drawn:  # JSON has standard output to itself
         progress.print_results([LEGEND, *draw_sequences(sampler, examples)])
     features = sampler.sequences(np.arange(sampler.in_first_epoch(1000)))
     counts: dict[str, Any] = {

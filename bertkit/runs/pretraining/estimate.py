@@ -76,9 +76,9 @@ def estimate(
     if any(not any(batch.weights.values()) for phase in phases for of_rank in phase.ranks for batch in of_rank):
         progress.warn(f"--batch-size {config.batch_size} leaves some of {gpus.number} GPUs without a sequence; raise it")
     low, high = (f"{share:.0%}" for share in UTILIZATION)
-    told = f"estimate for {gpus.number} x {gpus.name} in {config.precision}, not measured"
+    estimate = f"estimate for {gpus.number} x {gpus.name} in {config.precision}, not measured"
     rate = f"{low} to {high} utilization of the {published:g} TFLOP/s in NVIDIA's data sheet"
-    progress.note(f"{told}: the hours assume {rate}, and exclude evaluations and waiting for other GPUs")
+    progress.note(f"{estimate}: the hours assume {rate}, and exclude evaluations and waiting for other GPUs")
     total, most = sum(parts.values()) / 1e9, gpus.type.memory
     sizes = {**{name: size / 1e9 for name, size in parts.items() if size}, "total": total, f"one {gpus.name} has": most}
     rows = [[name, f"{size:.2f}"] for name, size in sizes.items()]

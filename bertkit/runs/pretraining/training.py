@@ -122,5 +122,5 @@ def train_into(run: RunFolder, training: PreparedPretraining, values: dict[str, 
 
 def _warn_of_loss(loss: float | None, to_beat: float | None) -> None:
     if to_beat is not None and loss is not None and loss >= to_beat:
-        what = f"the model predicts no better than token frequencies: its loss is {loss:.2f}, theirs {to_beat:.2f}"
+        what = f"the model is no better than a unigram baseline: its loss is {loss:.2f}, the baseline's {to_beat:.2f}"
         progress.warn(f"{what}; train for more steps: --max-steps or --num-epochs, or a smaller --batch-size")

@@ -59,7 +59,7 @@ def fresh_architecture(
         return BertConfig.of_size(size, **changes) if size is not None else BertConfig(**changes)
     except ModelError as error:  # which speaks of a config.json
         hint = "change --num-hidden-layers, --hidden-size or --num-attention-heads"
-        raise UsageError(f"these sizes make no model: {error.what}", hint=hint) from None
+        raise UsageError(f"invalid model size: {error.what}", hint=hint) from None
 
 
 def build_model(

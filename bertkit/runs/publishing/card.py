@@ -110,7 +110,7 @@ def pretraining_card(run: dict[str, Any]) -> str:
     corpora = [corpus for each in (run, *(run.get("continued") or ())) for corpus in each["data"].values()]
     return _PRETRAINED.format(
         corpus=_plain(" and ".join(dict.fromkeys(Path(abspath(corpus["source"])).name for corpus in corpora))),
-        origin="Trained from fresh weights" if fresh else f"Trained further from {_plain(_called(run['model']['name']))}",
+        origin="Trained from scratch" if fresh else f"Continued pre-training from {_plain(_called(run['model']['name']))}",
         version=run["versions"].get("bertkit", ""),
         steps=run["last"]["step"],
         best_step=best["step"],

@@ -94,11 +94,11 @@ def files_to_push(folder: Path, repo: str) -> dict[str, Path | bytes]:
     bare = _without_paths(stored)
     if "recipe" in stored and hub_set(stored):
         bare["data"] = stored["data"]  # its sources are names on the hub
-    told = {RUN_FILE: json_text(bare).encode(), _CARD: card.encode()}
-    found |= told
+    rewritten = {RUN_FILE: json_text(bare).encode(), _CARD: card.encode()}
+    found |= rewritten
     before = Manifest.read(folder)
     weights = {path.name: before.files[path.name] for path in weight_files(folder) if before and path.name in before.files}
-    changed = {name: sha256(data).hexdigest() for name, data in told.items()}
+    changed = {name: sha256(data).hexdigest() for name, data in rewritten.items()}
     hashes = {**Manifest.of(folder, found, hashes=weights).files, **changed}
     return found | {MANIFEST: Manifest(folder, hashes).text.encode()}
 

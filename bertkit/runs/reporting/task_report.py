@@ -123,8 +123,8 @@ def _pushed(texts: Mapping[str, list[Piece]], explanation: Explanation) -> dict[
                 done = stop
         found[name] = [*pieces, Piece(text[done:])]
     most = sorted(explanation.words, key=lambda word: -abs(word[1]))[:_NAMED]
-    told = ", ".join(f"{word} {weight:+.3f}" for word, weight in most)
-    return found | {f"words for {explanation.label or 'the number'}": [Piece(told)]}
+    listing = ", ".join(f"{word} {weight:+.3f}" for word, weight in most)
+    return found | {f"words for {explanation.label or 'the number'}": [Piece(listing)]}
 
 
 def _compare(results: Sequence[Result], count: int, recipe_name: str | None) -> list[Table | Finding | Entry]:

@@ -47,8 +47,8 @@ class Space(dict[str, "tuple[Any, ...] | Range"]):
         return {name: values[int(at)] for (name, values), at in zip(self.items(), places, strict=True)}
 
     def __str__(self) -> str:
-        told = (str(of) if isinstance(of, Range) else ", ".join(map(shown, of)) for of in self.values())
-        return "; ".join(f"{name} {values}" for name, values in zip(self, told, strict=True))
+        texts = (str(of) if isinstance(of, Range) else ", ".join(map(shown, of)) for of in self.values())
+        return "; ".join(f"{name} {values}" for name, values in zip(self, texts, strict=True))
 
 
 def shown(value: Any) -> str:

@@ -160,8 +160,8 @@ def _train_trials(tuning: _Tuning, trials: Trials, deadline: float, *, keep: boo
         if not keep:
             trials.drop_weights()
     if (begun := trials.begun) < tuning.wanted:
-        told = f"{begun} of {plural(tuning.wanted, 'trial')} started"
-        progress.note(f"--budget: this process starts no more trials, as the next may end too late; {told}")
+        so_far = f"{begun} of {plural(tuning.wanted, 'trial')} started"
+        progress.note(f"--budget: this process starts no more trials, as the next may end too late; {so_far}")
 
 
 def _train_winner(tuning: _Tuning, trials: Trials, output_dir: Path, seeds: int, processes: Processes) -> dict[str, Any]:
@@ -281,11 +281,13 @@ def report_tuning(summary: Mapping[str, Any], folder: Path) -> Report:
     parts: list[Table | Finding] = [Table(f"{folder}: trials", ["trial", *names, score, "state", "seconds"], rows)]
     mattered = summary.get("mattered")
     if mattered and (len(names) > 1 or mattered[0]["means"]):  # the only setting has the whole share
-        told = [
+        importances = [
             [each["setting"], each["importance"], ", ".join(f"{value}: {mean:.4f}" for value, mean in each["means"].items())]
             for each in mattered
         ]
-        parts.append(Table("importance of settings", ["setting", "share of the variance", f"mean {score} by value"], told))
+        parts.append(
+            Table("importance of settings", ["setting", "share of the variance", f"mean {score} by value"], importances)
+        )
     elif mattered == []:
         parts.append(Finding("note", "cannot tell which settings matter: no two complete trials have different scores"))
     if winner and gap:

@@ -91,8 +91,8 @@ class QuestionAnswering(Recipe):
         if not text.strip():
             raise DataError("the file is empty", where=content.source)
         if self.question is None:
-            hint = 'add --question "Who ...?"; or give a table with the columns question and context'
-            raise UsageError("the file is plain text, and no question about it is given", where=content.source, hint=hint)
+            hint = 'add --question "Who ...?", or pass a table with the columns question and context'
+            raise UsageError("the file is plain text, so --question is required", where=content.source, hint=hint)
         yield Examples({self.question: [self.question], self._context: [text]}, content.source, lines=[1])
 
     def find_columns(self, rows: Examples) -> Columns:

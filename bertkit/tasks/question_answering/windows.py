@@ -66,8 +66,8 @@ def encode_windows(
     """
     number: dict[str, int] = {}
     which = np.array([number.setdefault(context, len(number)) for context in contexts], dtype=np.int64)
-    asked = tokenizer.pieces(questions)
-    query = np.minimum(asked.lengths, max_query_length)
+    question_pieces = tokenizer.pieces(questions)
+    query = np.minimum(question_pieces.lengths, max_query_length)
     room = max_length - query - 3  # of [CLS] and two [SEP]
     if len(query) and room.min() < 1:
         what = f"--max-length is {max_length}; a question of {query.max()} tokens leaves no room for its context"
@@ -83,7 +83,7 @@ def encode_windows(
     first = tokens.offsets[:-1][which][examples] + begins
 
     query = query[examples]
-    texts = [asked.spans(asked.offsets[:-1][examples], query), tokens.spans(first, lengths)]
+    texts = [question_pieces.spans(question_pieces.offsets[:-1][examples], query), tokens.spans(first, lengths)]
     input_ids, token_type_ids = tokenizer.with_special_tokens(texts)
     return Windows(
         input_ids=input_ids,
@@ -94,7 +94,7 @@ def encode_windows(
         ends=Ragged(ends, tokens.offsets).spans(first, lengths),
         first=first,
         spans=_tokens_of(spans, which, list(number), tokens, starts, ends),
-        cut=int((asked.lengths > max_query_length).sum()),
+        cut=int((question_pieces.lengths > max_query_length).sum()),
     )
 
 

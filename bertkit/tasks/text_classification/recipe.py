@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Self
 from bertkit.config import DATA, MEASURE, USE, option
 from bertkit.errors import DataError, UsageError, flag_of, plural
 from bertkit.metrics.classification import (
-    OF_CLASSES,
-    OF_NUMBERS,
-    OF_SEVERAL_LABELS,
+    CLASS_METRICS,
+    MULTI_LABEL_METRICS,
+    REGRESSION_METRICS,
     accuracy,
     macro_f1,
     micro_f1,
@@ -103,19 +103,19 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     def resolved(self) -> Self:
         recipe = super().resolved()
         if recipe.regression and recipe.multi_label:
-            raise UsageError("--regression and --multi-label exclude each other", hint="leave out one of the two")
+            raise UsageError("--regression and --multi-label cannot be combined", hint="leave out one of the two")
         if recipe.regression and recipe.labels:
             raise UsageError("--regression predicts a number, which has no --labels", hint="leave out one of the two")
         if recipe.classes and (recipe.regression or recipe.multi_label):
             what = f"--classes is for one class per text, and {'--regression' if recipe.regression else '--multi-label'} is not"
             raise UsageError(what, hint="leave out one of the two")
         if recipe.regression:
-            refuse_others(recipe.metrics, OF_NUMBERS, "numbers (--regression)")
+            refuse_others(recipe.metrics, REGRESSION_METRICS, "numbers (--regression)")
             return replace(recipe, metrics=recipe.metrics or (pearson, spearmanr))
         if recipe.multi_label:
-            refuse_others(recipe.metrics, OF_SEVERAL_LABELS, "several labels per text (--multi-label)")
+            refuse_others(recipe.metrics, MULTI_LABEL_METRICS, "several labels per text (--multi-label)")
             return replace(recipe, metrics=recipe.metrics or (micro_f1, macro_f1, accuracy))
-        refuse_others(recipe.metrics, OF_CLASSES, "classes")
+        refuse_others(recipe.metrics, CLASS_METRICS, "classes")
         return replace(recipe, metrics=recipe.metrics or (accuracy,))
 
     def find_columns(self, rows: Examples) -> Columns:

@@ -60,9 +60,9 @@ def _find_scheme(recipe: TokenClassification, examples: Examples) -> tuple[str |
         converted = "" if scheme == found else f", converted to {scheme}"
         return scheme, Remarks((f"tag scheme of the training data: {found}{converted}",))
     if recipe.scheme or recipe.constrained:
-        asked = f"--scheme {recipe.scheme}" if recipe.scheme else "--constrained"
+        flag = f"--scheme {recipe.scheme}" if recipe.scheme else "--constrained"
         tag = next(tag for tags in examples.columns["tags"] for tag in tags if detect_scheme([[tag]]) is None)
-        raise UsageError(f"{asked} is for chunk tags such as B-PER; the data has {tag!r}")
+        raise UsageError(f"{flag} is for chunk tags such as B-PER; the data has {tag!r}")
     warning = stray_tags_warning(examples)
     return None, Remarks.of(warning=warning)
 
@@ -77,10 +77,10 @@ def settle_tags(
     tags, form = in_form_of(config, examples.columns["tags"])
     given = recipe.labels and tuple(in_form_of(config, [recipe.labels])[0][0])
     known = given or (labels_of_model(config) if config is not None else ())
-    asked = recipe.scheme
-    if config is not None and asked is None and detect_scheme(tags) is not None:
-        asked = scheme_of(known)
-    scheme, remarks = _find_scheme(replace(recipe, scheme=asked), with_tags(examples, tags))
+    wanted = recipe.scheme
+    if config is not None and wanted is None and detect_scheme(tags) is not None:
+        wanted = scheme_of(known)
+    scheme, remarks = _find_scheme(replace(recipe, scheme=wanted), with_tags(examples, tags))
     if scheme is not None:
         tags, converted = in_scheme(tags, scheme)
         remarks += converted._replace(notes=())  # `_find_scheme` has noted them

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from bertkit.config import DATA, USE, option
 from bertkit.errors import DataError, UsageError
-from bertkit.metrics.classification import OF_TAGS, refuse_others
+from bertkit.metrics.classification import TAG_METRICS, refuse_others
 from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.formats import TAGGED, Format, read_blocks
@@ -80,7 +80,7 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
         recipe = super().resolved()
         if recipe.lstm_layers > 1 and recipe.head != "bilstm":
             raise UsageError(f"--lstm-layers is for --head bilstm; the head is {recipe.head}")
-        refuse_others(recipe.metrics, OF_TAGS, "tags")
+        refuse_others(recipe.metrics, TAG_METRICS, "tags")
         return recipe
 
     @property

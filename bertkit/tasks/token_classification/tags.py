@@ -109,7 +109,7 @@ def as_chunk_tags(sentences: Sequence[Sequence[str]], types: Collection[str] = (
         if any("O" in tags for tags in kept) or {kind_of(tag) for tag in spelled.values()} <= {*types}:
             tag = strays[0]
             is_bare = pattern is _FORMS[-1][0]
-            how = "words in a row with the same tag are one chunk" if is_bare else f"{tag} is read as {spelled[tag]}"
+            how = "consecutive words with the same tag form one chunk" if is_bare else f"{tag} is read as {spelled[tag]}"
             note = f"tags such as {tag} do not begin with B- or I-: {how}"
             return [[spelled.get(tag, tag) for tag in tags] for tags in kept], note
     return kept, None

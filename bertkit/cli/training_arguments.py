@@ -1,4 +1,4 @@
-"""What a training command should train: recipe, model and settings, from the command line and its files."""
+"""The arguments of a training command: recipe, model and settings, from the command line and its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bertkit.runs.request import Request
 
 
-class Asked(NamedTuple):
+class TrainingArguments(NamedTuple):
     """What to train, from the command line and its files. sources: options of the preset, the file and the command line."""
 
     recipe: str
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
         return Request(chosen.overridden(overrides), recorded_name(self.recipe), self.model, self.fresh_head)
 
 
-def ask(
+def read_arguments(
     recipe: str | None,
     model: str | None,
     config: Path | None,
@@ -53,7 +53,7 @@ def ask(
     *,
     command: Callable,
     fresh_head: bool | None,
-) -> Asked:
+) -> TrainingArguments:
     """What a training command should train. command: its function. Raises UsageError for missing or contradictory options."""
     from bertkit.tasks.catalog import load_builtin
 
@@ -78,11 +78,11 @@ def ask(
     if recipe is None:
         own = "for your own data, add --train FILE"
         hint = f"for example: bertkit {command.__name__} mrpc ...; `bertkit recipes` lists them; {own}"
-        raise UsageError("no recipe is given", hint=hint)
+        raise UsageError("the recipe or task family is missing", hint=hint)
     if model is None:
         raise UsageError("--model is missing", hint="give a folder, a hub id, or minilm, such as --model bert-base-uncased")
     together = preset_options(preset, PRESETS, saved, config)
-    return Asked(recipe, model, fresh_head, config, (together, saved.options, overrides))
+    return TrainingArguments(recipe, model, fresh_head, config, (together, saved.options, overrides))
 
 
 def _family_of(options: Mapping[str, Any], command: str) -> str | None:
