@@ -45,7 +45,7 @@ def worker_processes(count: int, set_up: Callable[..., object] = tuple, *argumen
     try:
         yield call_each
     except BrokenProcessPool:
-        hint = "repeat the command with fewer --num-processes; it resumes"
+        hint = "repeat the command with fewer --num-processes; a build from files resumes"
         raise MachineError("a worker process was killed, perhaps for lack of memory", hint=hint) from None
     finally:
         with _ignoring_ctrl_c():

@@ -56,7 +56,7 @@ def freeze(module: nn.Module, config: TrainConfig) -> None:
         raise UsageError(what)
     if deepest > layers - config.reinit_layers:
         what = f"--freeze {config.freeze} and --reinit-layers {config.reinit_layers} have layers in common"
-        raise UsageError(what, hint="layers with fresh weights must be trained: lower one of the two")
+        raise UsageError(what, hint="newly initialized layers must be trained: lower one of the two")
     for name, parameter in parameters.items():
         if depth_of(name, layers) <= deepest:
             parameter.requires_grad_(False)

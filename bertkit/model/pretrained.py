@@ -64,7 +64,7 @@ def start_from(
 ) -> None:
     """Give a module the model's weights, and fresh ones where it has none or where config.reinit_layers asks for them.
 
-    pretrained: None for fresh weights only. fresh_head: as in `load_weights`. resuming: whether a checkpoint will replace
+    pretrained: None to initialize all weights. fresh_head: as in `load_weights`. resuming: whether a checkpoint will replace
     these weights.
     """
     initialize(module, architecture, seed=config.seed)

@@ -42,7 +42,8 @@ def read_bundle(index: Path) -> Iterator[tuple[str, Tensor]]:
     """
     import torch
 
-    entries = {key.decode(): dict(_fields(value)) for key, value in _table(index.read_bytes())}
+    table = _table(index.read_bytes())
+    entries = {key.decode(): dict(_fields(value)) for key, value in table if not key.startswith(b"\0")}  # of a slice
     header = entries.pop("")
     if header.get(_ENDIANNESS):
         raise ValueError("from a machine with another byte order")

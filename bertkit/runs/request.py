@@ -38,10 +38,10 @@ class Request:
         """The model's folder or name, and the files and folders of the data and of the recipe's code."""
         return [Path(self.model).expanduser(), *input_paths(self.recipe, self.name)]
 
-    def plan(self, training: Mapping[str, Any]) -> dict[str, Any]:
-        """What the runs of one folder have in common. training: the settings of the training."""
+    def plan(self, training: Mapping[str, Any], weights: str) -> dict[str, Any]:
+        """What the runs of one folder have in common. training: the settings of the training. weights: the model's hash."""
         return {
             "recipe": to_json(self.recipe.resolved(), name=self.name),
             "training": {**training},
-            "model": {"name": self.model, "fresh_head": self.fresh_head},
+            "model": {"name": self.model, "fresh_head": self.fresh_head, "sha256": weights},
         }

@@ -19,6 +19,7 @@ import transformers
 from safetensors.torch import load_file
 
 from bertkit.errors import ModelError
+from bertkit.model import tensor_bundle
 from bertkit.model.config import BertConfig
 from bertkit.model.directory import load_weights, read_state_dict, weights_hash
 from bertkit.model.language_model import BertForPreTraining
@@ -165,6 +166,13 @@ def test_damage(tmp_path: Path, name: str, change: Callable[[bytes], bytes] | No
         path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ModelError, match=what):
         read_state_dict(folder)
+
+
+def test_the_slices_of_partitioned_variables_have_keys_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """\\0, the name, and ordered numbers, which are not UTF-8."""
+    table = tensor_bundle._table
+    monkeypatch.setattr(tensor_bundle, "_table", lambda file: [(b"\0bert/pooler/dense/kernel\0\1\x80", b""), *table(file)])
+    assert read_state_dict(FOLDER)
 
 
 def test_checksums() -> None:

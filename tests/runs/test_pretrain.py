@@ -452,7 +452,7 @@ def test_an_error_of_the_reader_ends_the_run_which_resumes(
     assert sorted(path.name for path in (tmp_path / "again").glob("checkpoint-*")) == ["checkpoint-4"]
     assert "newly initialized (seed" in capsys.readouterr().err
     pretrain("again", **more)
-    assert "fresh weights" not in capsys.readouterr().err, "those of the checkpoint replace them"
+    assert "newly initialized" not in capsys.readouterr().err, "those of the checkpoint replace them"
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
 
 
@@ -728,7 +728,7 @@ def test_two_processes_agree_on_their_steps_and_have_the_losses_of_one(pretrain,
 
 def test_training_begins_from_a_model(pretrain, make_model_dir, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = pretrain("more", max_steps=2, model=make_model_dir("BertModel"))
-    assert "cls.predictions.bias" in capsys.readouterr().err, "the fresh weights"
+    assert "cls.predictions.bias" in capsys.readouterr().err, "the newly initialized weights"
     assert run["model"]["sha256"]
     config = read_json(tmp_path / "more" / "config.json")
     assert (config["architectures"], config["num_hidden_layers"]) == (["BertForPreTraining"], 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import json
 import os
 import re
@@ -30,10 +31,11 @@ from bertkit.readers import Examples
 from bertkit.report import Finding, Table
 from bertkit.runs.encoded import hash_of_rows
 from bertkit.runs.run_file import require_run, write_run_file
+from bertkit.runs.tuning import study
 from bertkit.runs.tuning.rate_range import WINDOW, report_range
 from bertkit.runs.tuning.search_space import Range, Space, read_space
 from bertkit.runs.tuning.study import _describe, report_tuning
-from bertkit.runs.tuning.trials import LOST, TRIES, Trials
+from bertkit.runs.tuning.trials import JOURNAL, LOST, TRIES, Trials
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.task import Task
 
@@ -174,6 +176,13 @@ def test_a_grid_has_an_end() -> None:
         space(*whole, "pooling=cls,mean")
 
 
+def test_the_points_do_not_depend_on_the_order_of_the_options() -> None:
+    one, other = space("batch-size=16,32", "learning-rate=5e-5,3e-5"), space("learning-rate=5e-5,3e-5", "batch-size=16,32")
+    points = [one.point(number, 42) for number in range(4)]
+    assert points == [other.point(number, 42) for number in range(4)]
+    assert len({*map(str, points)}) == 4
+
+
 BAD = {
     "learning-rate": "expected NAME=",
     "lerning-rate=1,2": "not an option of training",
@@ -275,7 +284,7 @@ def test_without_optuna_one_line_says_what_to_install(tune, monkeypatch: pytest.
 
 
 @pytest.mark.e2e
-def test_trials_are_runs_and_the_winner_is_trained_again(tune, run_bertkit, place: Path) -> None:
+def test_trials_are_runs_and_the_winner_is_trained_again(tune, run_bertkit, place: Path, model: Path, make_model_dir) -> None:
     ran = tune(*SIX, task="text-classification")
     assert ran.code == 0, ran.err
     assert "the best model is in out/trial-" not in ran.err, "all but one lose their weights"
@@ -311,6 +320,32 @@ def test_trials_are_runs_and_the_winner_is_trained_again(tune, run_bertkit, plac
     assert (again.code, {path: path.stat().st_mtime_ns for path in before}) == (0, before)
     refused = tune(*RATES, task="text-classification")
     assert (refused.code, "different settings" in refused.err, "batch_size" in refused.err) == (2, True, True), refused.err
+    others = make_model_dir("BertModel", seed=22) / "model.safetensors"
+    before = (model / "model.safetensors").read_bytes()
+    try:
+        (model / "model.safetensors").write_bytes(others.read_bytes())
+        refused = tune(*SIX, task="text-classification")
+    finally:
+        (model / "model.safetensors").write_bytes(before)
+    assert (refused.code, "different settings: model has changed" in refused.err) == (2, True), refused.err
+
+
+@pytest.mark.e2e
+def test_a_stop_while_another_winner_is_trained_again_is_resumed(tune, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more trials, another one may win; tune.json names it before its first seed has begun."""
+    (place / "script.py").write_text("score = 0.5")
+    assert tune(*RATES, "--trials", 1).code == 0
+    first = read_json("out/best/seed-1/run.json")["training"]["learning_rate"]
+    (place / "script.py").write_text("score = 0.9")
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "finetune_series", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        assert tune(*RATES, "--trials", 2).code == 130
+    ran = tune(*RATES, "--trials", 2)
+    assert ran.code == 0, ran.err
+    assert read_json("out/tune.json")["winner"]["trial"] == 1
+    rates = [read_json(path)["training"]["learning_rate"] for path in sorted(Path("out/best").glob("seed-*/run.json"))]
+    assert first not in rates
+    assert len({*rates}) == 1
 
 
 def texts(examples: Examples) -> set[str]:
@@ -466,7 +501,7 @@ def test_the_trial_of_a_killed_process_is_tried_again(place: Path, start, tune) 
         True,
     ), ran.err
     resumed, others = ran.err.split("trial 1 (", 1)
-    assert ("fresh weights" in resumed, "fresh weights" in others) == (False, True)
+    assert ("newly initialized" in resumed, "newly initialized" in others) == (False, True)
     assert [len(trial["evaluations"]) for trial in trials()] == [4] * 6
     assert read_json("out/trial-0/run.json")["status"] == "finished"
 
@@ -563,6 +598,26 @@ def test_what_ends_a_trial_unexpectedly_is_told(tmp_path: Path) -> None:
     with Trials(tmp_path, Space(rate=(1.0, 2.0)), seed=0, prunes=False) as found:  # the process ended
         found.next(2)
         assert [found.state_of(trial) for trial in found.of("FAIL")] == ["failed: ZeroDivisionError: by nought"]
+
+
+def test_what_a_full_disk_ends_goes_on(tmp_path: Path) -> None:
+    """Also where it has left half a line in the journal."""
+
+    def run(**_: Any) -> dict[str, Any]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Trials(tmp_path, Space(rate=(1.0, 2.0)), seed=0, prunes=False) as found, pytest.raises(OSError, match="No space"):
+        found.train(found.next(2), run)
+    journal = tmp_path / JOURNAL
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + whole.splitlines()[-1][:20])
+    with Trials(tmp_path, Space(rate=(1.0, 2.0)), seed=0, prunes=False) as found:
+        assert journal.read_bytes().startswith(whole)
+        assert all(json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines())
+        assert found.next(2).number == 0, "the same trial"
+        assert not found.of("FAIL")
+    with Trials(tmp_path, Space(rate=(1.0, 2.0)), seed=0, prunes=False) as found:
+        assert [trial.number for trial in found.of("RUNNING")] == [0]
 
 
 # --- ends before the end -----------------------------------------------------------------------------------------------------

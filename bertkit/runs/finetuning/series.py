@@ -64,8 +64,7 @@ def finetune_series(
         chosen = choose_settings(resolved, data.rows[resolved.train_split], pretrained)
     varied = series.changes(recipe, 1, count).get("training", {})
     training = dataclasses.asdict(filled(recipe.training, chosen)) | dict.fromkeys(varied)
-    plan = {**first.plan(training), "data": {"sha256": data.sha256}, "chosen": chosen or None}
-    plan["model"]["sha256"] = weights_hash(pretrained.folder)
+    plan = {**first.plan(training, weights_hash(pretrained.folder)), "data": {"sha256": data.sha256}, "chosen": chosen or None}
     if series.own_rows:
         _refuse_bad_rows(
             series, recipe, count, read, partial(Task.fit, config=pretrained.config, fresh_head=request.fresh_head)

@@ -16,11 +16,13 @@ from bertkit import progress
 from bertkit.config import filled, options_of
 from bertkit.errors import DataError, UsageError, did_you_mean
 from bertkit.files import as_json
+from bertkit.model.directory import weights_hash
 from bertkit.readers.formats import SPLITS
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER
 from bertkit.runs.request import Request
 from bertkit.runs.run_file import finished_run
+from bertkit.runs.target import open_model_or_run
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
@@ -136,7 +138,7 @@ def _refuse_missing_splits(recipes: Mapping[str, Recipe]) -> None:
 
 
 def _finished(folder: Path, recipe: Recipe, model: str, fresh_head: bool | None) -> dict[str, Any] | None:
-    """The run.json of a finished run, or None. Raises UsageError if it has different settings."""
+    """The run.json of a finished run, or None. Raises UsageError if it has different settings, or the model has changed."""
     own = as_json(to_json(recipe.resolved(), name=NAME))
     compared = set(options_of(recipe)) - {"class_weights"}  # bertkit 0.1 saved the resolved value
     wanted = {
@@ -144,7 +146,9 @@ def _finished(folder: Path, recipe: Recipe, model: str, fresh_head: bool | None)
         "model": {"name": model, **({"fresh_head": True} if fresh_head else {})},
         "recipe": {name: own[name] for name in own if name in compared},
     }
-    return finished_run(folder, wanted, NEW_FOLDER)
+    if finished_run(folder, wanted, NEW_FOLDER) is None:
+        return None
+    return finished_run(folder, {"model": {"sha256": weights_hash(open_model_or_run(model).folder)}}, NEW_FOLDER)
 
 
 def _score(result: Mapping[str, Any], name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Pre-train on a corpus into a run folder, from fresh weights or from a model."""
+"""Pre-train on a corpus into a run folder, from scratch or from a model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def pretrain(
     gpus: Gpus | None = None,
     set_by: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Train on a mix of corpora, from fresh weights of `architecture` or from `model`; returns the final content of run.json.
+    """Train on a mix of corpora, from scratch with `architecture` or from `model`; returns the final content of run.json.
 
     Keeps the weights with the best held-out token loss, or the last ones if no corpus has held-out documents. continue_with:
     the mix that a stopped run reads from now on; its held-out loss then decides which weights are best. dry_run: write nothing,

@@ -1,4 +1,4 @@
-"""The module that pre-training starts from: fresh weights of an architecture, or those of a model."""
+"""The module that pre-training starts from: newly initialized, or with the weights of a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refuse_unclear_size(model: str | None, size: str | None, sizes: dict[str, in
 def fresh_architecture(
     meta: dict[str, Any], config: PretrainConfig, size: str | None, sizes: dict[str, int], file: Path | None = None
 ) -> BertConfig:
-    """The architecture for fresh weights: from a config.json, or a named size, which explicit sizes override.
+    """The architecture of a newly initialized model: from a config.json, or a named size, which explicit sizes override.
 
     The vocabulary size is the corpus's, or that in the config.json if larger. As in the paper, by default heads are 64 wide and
     the intermediate layer is four times as wide as the hidden size.

@@ -43,8 +43,9 @@ class Space(dict[str, "tuple[Any, ...] | Range"]):
         """The grid point that trial `number` tries; each is tried once, in an order drawn by the seed."""
         assert self.points is not None
         place = np.random.default_rng(seed).permutation(self.points)[number]
-        places = np.unravel_index(place, [len(values) for values in self.values()])
-        return {name: values[int(at)] for (name, values), at in zip(self.items(), places, strict=True)}
+        options = sorted(self.items())  # in whichever order a process was given them
+        places = np.unravel_index(place, [len(values) for _, values in options])
+        return {name: values[int(at)] for (name, values), at in zip(options, places, strict=True)}
 
     def __str__(self) -> str:
         texts = (str(of) if isinstance(of, Range) else ", ".join(map(shown, of)) for of in self.values())

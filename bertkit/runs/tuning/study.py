@@ -26,6 +26,7 @@ from bertkit.metrics import bootstrap
 from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.split_gap import compare_splits, draws_of
 from bertkit.model.devices import Processes
+from bertkit.model.directory import weights_hash
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import open_pretrained
 from bertkit.readers import Examples
@@ -37,7 +38,7 @@ from bertkit.runs.finetuning.finetune import Given, finetune
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.request import Request
-from bertkit.runs.run_file import changed_settings
+from bertkit.runs.run_file import changed_settings, read_run_file
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened, open_model_or_run
 from bertkit.runs.tuning.search_space import Range, Space, shown
@@ -141,7 +142,7 @@ def _prepare(
     for rows in data.rows.values():  # to refuse bad rows now
         task.examples(rows, labelled=True)
     plan: dict[str, Any] = {
-        **request.plan(asdict(request.recipe.training)),
+        **request.plan(asdict(request.recipe.training), weights_hash(pretrained.folder)),
         "data": {"sha256": data.sha256},
         "tuning": {"search": space, "held_out": held_out, "prune": search.prunes},
     }
@@ -171,17 +172,22 @@ def _train_winner(tuning: _Tuning, trials: Trials, output_dir: Path, seeds: int,
         show(report_tuning(summary, output_dir))
         hint = "the column state shows why; try lower learning rates"
         raise UsageError("no trial has a score", where=str(output_dir), hint=hint)
-    moved = _read(output_dir).get("winner", {}).get("trial", best.number) != best.number
     write_json(output_dir / TUNING_FILE, summary)
     if equal := [str(each.number) for each in trials.of("COMPLETE") if each.value == best.value and each != best]:
         progress.warn(f"trials {listed([str(best.number), *equal])} have the best score; the first is used")
     progress.note(f"trial {best.number} is the best; it is trained again with {plural(seeds, 'seed')}")
     winner, folder = tuning.trial(best.params), output_dir / _BEST
-    finetune_series(SEEDS, winner, folder, count=seeds, overwrite=moved and folder.is_dir())
+    finetune_series(SEEDS, winner, folder, count=seeds, overwrite=not _has_settings(folder, best.params))
     judged = {split: tuning.data.rows[split] for split in (tuning.dev, tuning.split)}
     summary["gap"] = _gap(winner.recipe.resolved(), SEEDS.runs_in(folder), judged, processes)
     write_json(output_dir / TUNING_FILE, summary)
     return summary
+
+
+def _has_settings(folder: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether the runs of a former winner, if any, have these settings; another trial may have won since."""
+    runs = (run for run in map(read_run_file, SEEDS.begun_in(folder)) if run is not None)
+    return all({**run["recipe"], **run["training"]}.get(name) == value for run in runs for name, value in settings.items())
 
 
 def _warn_of_lost(trials: Sequence[Mapping[str, Any]]) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from bertkit.training.metrics_log import MetricsLog
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+    from optuna.storages.journal import JournalFileOpenLock
     from optuna.trial import FrozenTrial, Trial
 
 JOURNAL, LOCKS = "journal.log", "workers.lock"
@@ -50,6 +52,17 @@ def start_alone(device: str | None) -> Accelerator:
     return accelerator
 
 
+def _drop_cut_line(journal: Path, lock: JournalFileOpenLock) -> None:
+    """Cut off half a line at the journal's end, as a full disk leaves it: the next line would be appended to it."""
+    lock.acquire()
+    try:
+        content = journal.read_bytes() if journal.is_file() else b""
+        if (whole := content.rfind(b"\n") + 1) < len(content):
+            os.truncate(journal, whole)
+    finally:
+        lock.release()
+
+
 class Trials(AbstractContextManager):
     """The trials in a folder. seed: decides each trial's point, together with its number and, in a space with ranges, the
     earlier trials. prunes: whether to end a trial early if its evaluations are worse than those of others.
@@ -70,11 +83,13 @@ class Trials(AbstractContextManager):
             for name, values in space.items()
         }
         journal = str((folder / JOURNAL).resolve())
+        lock = JournalFileOpenLock(journal)
         with disk_errors(folder):
             self._file = (folder / LOCKS).open("a")
+            _drop_cut_line(Path(journal), lock)
         try:
             self.study = optuna.create_study(
-                storage=optuna.storages.JournalStorage(JournalFileBackend(journal, JournalFileOpenLock(journal))),
+                storage=optuna.storages.JournalStorage(JournalFileBackend(journal, lock)),
                 study_name="tune",
                 direction="maximize",
                 load_if_exists=True,
@@ -154,7 +169,7 @@ class Trials(AbstractContextManager):
     def train(self, trial: Trial, run: Callable[..., dict[str, Any]]) -> None:
         """Train a trial, and record how it ends. run: trains it, calls `on_evaluation` with the score of each evaluation, and
         returns its run.json. A UsageError, as for a loss that is not finite, and lack of GPU memory end only this trial; other
-        user errors and signals are raised, and the trial is resumed later.
+        user errors, those of files, and signals are raised, and the trial is resumed later.
         """
         from optuna import TrialPruned
         from optuna.trial import TrialState
@@ -184,15 +199,16 @@ class Trials(AbstractContextManager):
             write_run_file(folder, require_run(folder) | {"status": "pruned"})
         except (UsageError, torch.OutOfMemoryError) as error:
             state, noted = TrialState.FAIL, {"why": str(error).partition("\n")[0]}
-        except (UserError, KeyboardInterrupt):
+        except (UserError, OSError, KeyboardInterrupt):
             noted = {"stopped": True}
             raise
         except Exception as error:
             noted = {"why": f"{type(error).__name__}: {error}".partition("\n")[0]}
             raise
         finally:
-            for name, value in {**noted, "seconds": seconds + time.monotonic() - begun}.items():
-                trial.set_user_attr(name, value)
+            with suppress(OSError) if noted.get("stopped") else nullcontext():  # a full disk, which is the error to show
+                for name, value in {**noted, "seconds": seconds + time.monotonic() - begun}.items():
+                    trial.set_user_attr(name, value)
         self.study.tell(trial, max(scores.values()) if state is TrialState.COMPLETE else None, state)
 
     @staticmethod
