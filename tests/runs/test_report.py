@@ -347,6 +347,7 @@ def test_pairs_numbers_and_several_labels(make_model_dir: Callable[..., Path], t
 # --- several runs --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.all_draws
 def test_two_runs_show_who_mended_and_who_broke_which_rows(make_model_dir: Callable[..., Path], tmp_path: Path) -> None:
     model, rng = make_model_dir("BertModel", seed=21, initializer_range=0.5), np.random.default_rng(0)
     words = "the movie book was good bad fine plays read one two".split()
