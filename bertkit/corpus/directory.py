@@ -103,12 +103,12 @@ def _changed(begun: dict[str, Any], plan: dict[str, Any]) -> str:
         if key in _READ and before and now:
             names = [[source["name"] for source in sources] for sources in (before, now)]
             changed = [new for old, new in zip(before, now) if old != new]
-            what = f"{named(changed)} has changed since" if names[0] == names[1] else f"was {named(before)}, is {named(now)}"
+            what = f"{named(changed)} has changed since" if names[0] == names[1] else f"was {named(before)}, now {named(now)}"
             differences.append(f"{_READ[key]} {what}")
         elif key == "tokenizer":
             differences.append("the tokenizer is different")
         else:
-            differences.append(f"{key} was {before!r}, is {now!r}")
+            differences.append(f"{key} was {before!r}, now {now!r}")
     return "; ".join(differences)
 
 

@@ -212,5 +212,5 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         (factor,) = grad
         (to_hidden, to_weight, to_bias), ctx.gradients = ctx.gradients, None  # scaled in place, so backward can run only once
-        of_scores = factor / ctx.enlarged
-        return to_hidden.mul_(of_scores), to_weight.mul_(of_scores), to_bias.mul_(factor).to(ctx.bias_dtype), None
+        grad_scale = factor / ctx.enlarged
+        return to_hidden.mul_(grad_scale), to_weight.mul_(grad_scale), to_bias.mul_(factor).to(ctx.bias_dtype), None

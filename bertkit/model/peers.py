@@ -101,7 +101,7 @@ class _Watch:
         due: dict[str, float] = {}  # why to end the process -> when
         while not self._ending.locked():
             now = time.monotonic()
-            if self._asked_to_stop() and not self.patient:
+            if self._stop_requested() and not self.patient:
                 due.setdefault("stop requested, but no step has finished since: another process may have ended", now + _SIGNAL)
             try:
                 if (line := self.failure()) is not None:
@@ -115,7 +115,7 @@ class _Watch:
                     self.store.add(_ENDED, 1)
                 os._exit(1)
 
-    def _asked_to_stop(self) -> bool:
+    def _stop_requested(self) -> bool:
         """Whether a signal arrives within one polling interval."""
         try:
             return bool({signal.SIGINT, signal.SIGTERM} & {*self._signals.recv(64)})

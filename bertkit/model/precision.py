@@ -35,7 +35,7 @@ DTYPES = {
     "int8": torch.float32,  # for everything except the 8-bit products
 }
 FLOATS = ("fp32", "bf16")
-OF_GPUS = ("tf32", "fp16")
+GPU_ONLY = ("tf32", "fp16")
 FASTER = 1.2  # how many times faster bf16 must be to be chosen by "auto", because it costs some accuracy
 ALTERNATIONS = 5  # timings of each precision, in turns; more if other programs disturb them
 PATIENCE = 2.0  # seconds after which disturbed timings are accepted
@@ -48,11 +48,11 @@ CPU = torch.device("cpu")
 
 
 class Precision(NamedTuple):
-    """name: one of DTYPES. rates: measured GFLOP/s; None if nothing was measured. asked: "auto", or "int8" if requested."""
+    """name: one of DTYPES. rates: measured GFLOP/s; None if nothing was measured. requested: "auto" or "int8"."""
 
     name: str
     rates: dict[str, float] | None = None
-    asked: str = "auto"
+    requested: str = "auto"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -65,16 +65,16 @@ class Precision(NamedTuple):
 
     def __str__(self) -> str:
         """A line for the user; "" if there is nothing to say."""
-        if self.asked == "int8" and (self.rates is None or "int8" not in self.rates):
+        if self.requested == "int8" and (self.rates is None or "int8" not in self.rates):
             return f"--precision int8: using {self.name}; this torch has no exact 8-bit matrix products on this device"
         if self.rates is None:
             return ""
-        fewer, exact = ("int8", self._float) if self.asked == "int8" else ("bf16", "fp32")
+        fewer, exact = ("int8", self._float) if self.requested == "int8" else ("bf16", "fp32")
         ratio = self.rates[fewer] / self.rates[exact]
         rates = f"{self.rates[fewer]:.0f} against {self.rates[exact]:.0f} GFLOP/s"
         products = f"matrix products in {fewer} are {ratio:.2f} times as fast as in {exact} ({rates})"
-        line = f"--precision {self.asked}: {self.name}; {products}"
-        return line if self.name == fewer or self.asked == "int8" else f"{line}; at least {FASTER} times is required"
+        line = f"--precision {self.requested}: {self.name}; {products}"
+        return line if self.name == fewer or self.requested == "int8" else f"{line}; at least {FASTER} times is required"
 
     @property
     def _float(self) -> str:
@@ -91,23 +91,23 @@ def faster_float(rates: Mapping[str, float]) -> str:
     return "bf16" if rates.get("bf16", 0.0) >= FASTER * rates["fp32"] else "fp32"
 
 
-def refuse_int8(asked: str | None, what: str) -> None:
+def refuse_int8(requested: str | None, what: str) -> None:
     """Raise UsageError for int8, which is only for prediction. what: the operation, for the message."""
-    if asked == "int8":
+    if requested == "int8":
         raise UsageError(f"{what} needs gradients, which precision int8 does not support", hint="choose auto, fp32 or bf16")
 
 
-def refuse_without_gpu(asked: str | None, device: torch.device) -> None:
+def refuse_without_gpu(requested: str | None, device: torch.device) -> None:
     """Raise UsageError for a precision that this device lacks, or only emulates."""
-    if asked in OF_GPUS and device.type != "cuda":
-        what = f"--precision {asked} needs an NVIDIA or AMD GPU; this run is on {device.type}"
+    if requested in GPU_ONLY and device.type != "cuda":
+        what = f"--precision {requested} needs an NVIDIA or AMD GPU; this run is on {device.type}"
         raise UsageError(what, hint="choose auto, fp32 or bf16")
-    if asked in ("tf32", "bf16") and device.type == "cuda" and _of_gpu(device) != "bf16":
-        raise UsageError(f"--precision is {asked}, which this GPU does not support", hint="choose auto, fp16 or fp32")
+    if requested in ("tf32", "bf16") and device.type == "cuda" and _auto_on_gpu(device) != "bf16":
+        raise UsageError(f"--precision is {requested}, which this GPU does not support", hint="choose auto, fp16 or fp32")
 
 
 def resolve_precision(
-    asked: str, config: BertConfig, processes: Processes, *, training: bool, recorded: str | None = None
+    requested: str, config: BertConfig, processes: Processes, *, training: bool, recorded: str | None = None
 ) -> Precision:
     """The requested precision; for "auto", the main process's choice, the same on every process. "int8" falls back to "auto"
     if 8 bits are not faster.
@@ -116,9 +116,9 @@ def resolve_precision(
     recorded: the dtype of a run to resume, as in run.json. Raises UsageError for a precision that the device lacks.
     """
     device = processes.device
-    refuse_without_gpu(asked, device)
-    if asked not in ("auto", "int8"):
-        return Precision(asked)
+    refuse_without_gpu(requested, device)
+    if requested not in ("auto", "int8"):
+        return Precision(requested)
     if recorded is not None:
         began = precision_of(recorded)
         try:
@@ -128,12 +128,12 @@ def resolve_precision(
             raise UsageError(what, hint="resume it on a device like the one that it began on") from None
         return Precision(began)
     if device.type == "cuda":
-        return Precision(_of_gpu(device), None, asked)
+        return Precision(_auto_on_gpu(device), None, requested)
     if device.type != "cpu":
-        return Precision("fp32", None, asked)
-    names = [name for name in (*FLOATS, asked) if name in _COMPUTED and _COMPUTED[name]()]
+        return Precision("fp32", None, requested)
+    names = [name for name in (*FLOATS, requested) if name in _COMPUTED and _COMPUTED[name]()]
     if names == ["fp32"]:
-        return Precision("fp32", None, asked)
+        return Precision("fp32", None, requested)
     rates = [_rates(config, names, training=training) if processes.is_main_process else None]
     if processes.num_processes > 1:
         from accelerate.utils import broadcast_object_list
@@ -145,7 +145,7 @@ def resolve_precision(
     name = faster_float(chosen)
     if chosen.get("int8", 0.0) > chosen[name]:
         name = "int8"
-    return Precision(name, chosen, asked)
+    return Precision(name, chosen, requested)
 
 
 def precision_of(recorded: str) -> str:
@@ -153,7 +153,7 @@ def precision_of(recorded: str) -> str:
     return next(name for name, dtype in DTYPES.items() if str(dtype) == f"torch.{recorded}")
 
 
-def _of_gpu(device: torch.device) -> str:
+def _auto_on_gpu(device: torch.device) -> str:
     """The choice of "auto" on a GPU: bf16 since Ampere, fp16 on older GPUs that compute it faster."""
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return "bf16"

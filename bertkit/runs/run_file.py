@@ -194,7 +194,7 @@ def _describe_change(key: str, before: Any, after: Any) -> str:
     *parts, last = key.split(".")
     if before and after and last in _HASHES:
         return _HASHES[last].format(parts[-1])
-    return f"{key.partition('.')[2]} was {before!r}, is {after!r}"
+    return f"{key.partition('.')[2]} was {before!r}, now {after!r}"
 
 
 def default_settings() -> dict[str, Any]:

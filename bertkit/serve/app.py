@@ -34,35 +34,35 @@ class Service:
     def __init__(self, models: Mapping[str, Served], batcher: Batcher, settings: ServeConfig, metrics: Metrics) -> None:
         self.models, self.batcher, self.settings, self.metrics = models, batcher, settings, metrics
 
-    async def infer(self, asked: Mapping[str, Any], model: Served) -> Any:
+    async def infer(self, payload: Mapping[str, Any], model: Served) -> Any:
         """Hugging Face's form."""
-        _refuse_other_keys(asked, "inputs", "parameters", "options", "model")
-        _refuse_other_keys(asked.get("options"), "use_cache", "wait_for_model")  # which change nothing here
-        parameters = model.parameters(asked.get("parameters"))
-        rows, is_row = model.rows(asked.get("inputs"), self.models.values())
+        _refuse_other_keys(payload, "inputs", "parameters", "options", "model")
+        _refuse_other_keys(payload.get("options"), "use_cache", "wait_for_model")  # which change nothing here
+        parameters = model.parameters(payload.get("parameters"))
+        rows, is_row = model.rows(payload.get("inputs"), self.models.values())
         answers = await self._answers(model, rows, parameters)
         return answers[0] if is_row and not model.form.listed else answers
 
-    async def predict(self, asked: Mapping[str, Any], model: Served) -> Any:
+    async def predict(self, payload: Mapping[str, Any], model: Served) -> Any:
         """The form of text-embeddings-inference, for labels and choices."""
-        _refuse_other_keys(asked, "inputs", "raw_scores", "truncate", "model")
+        _refuse_other_keys(payload, "inputs", "raw_scores", "truncate", "model")
         if not model.form.listed:
             raise Refusal(424, f"{model.name} is for {model.form.task}: POST /models/{model.name}", "Backend")
         for name, fixed in (("raw_scores", False), ("truncate", True)):
-            if asked.get(name) not in (fixed, None):
-                raise Refusal(422, f"{name} is {json.dumps(asked[name])}; expected {json.dumps(fixed)}")
-        rows, is_row = model.rows(asked.get("inputs"), self.models.values(), pairs=True)
+            if payload.get(name) not in (fixed, None):
+                raise Refusal(422, f"{name} is {json.dumps(payload[name])}; expected {json.dumps(fixed)}")
+        rows, is_row = model.rows(payload.get("inputs"), self.models.values(), pairs=True)
         answers = await self._answers(model, rows, {})
         return answers[0] if is_row else answers
 
-    async def explain(self, asked: Mapping[str, Any], model: Served) -> Any:
+    async def explain(self, payload: Mapping[str, Any], model: Served) -> Any:
         """How much each word of a text contributes to a label."""
-        _refuse_other_keys(asked, "inputs", "label", "model")
+        _refuse_other_keys(payload, "inputs", "label", "model")
         if not model.explains:
             raise Refusal(424, f"{model.name} has no explanations; only text classification has, except in int8", "Backend")
-        if (label := asked.get("label")) not in (None, *model.labels):
+        if (label := payload.get("label")) not in (None, *model.labels):
             raise Refusal(422, f"no label {label!r}; known: {', '.join(model.labels)}")
-        rows, is_row = model.rows(asked.get("inputs"), self.models.values(), pairs=True)
+        rows, is_row = model.rows(payload.get("inputs"), self.models.values(), pairs=True)
         (found,) = await self._computed(Job(model.predictor, rows, lambda split: model.predictor.explain(rows, label)))
         answers = [{"label": each.label, "words": each.words} for each in found]
         return answers[0] if is_row else answers
@@ -99,13 +99,13 @@ class Service:
     async def respond(self, request: Request, method: Callable[..., Awaitable[Any]]) -> Response:
         """The response to a request by one of the methods above, or its error."""
         start = time.perf_counter()
-        asked: dict[str, Any] = {}
+        payload: dict[str, Any] = {}
         try:
             async with asyncio.timeout(self.settings.timeout):
-                asked = await _read(request, self.settings.max_request_bytes)
-            kind = "batch" if isinstance(asked.get("inputs"), list) else "single"
+                payload = await _read(request, self.settings.max_request_bytes)
+            kind = "batch" if isinstance(payload.get("inputs"), list) else "single"
             self.metrics.count("te_request_count", "method", kind)
-            found = await method(asked, self._model(asked.get("model"), request.path_params.get("model")))
+            found = await method(payload, self._model(payload.get("model"), request.path_params.get("model")))
             content = json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8")
             response = Response(content, media_type="application/json")
             self.metrics.count("te_request_success", "method", kind)
@@ -115,7 +115,7 @@ class Service:
             response = _error_response(refusal)
         self.metrics.observe("duration", time.perf_counter() - start)
         if self.settings.log_texts:
-            progress.note(json.dumps({"path": request.url.path, "status": response.status_code, "request": asked}))
+            progress.note(json.dumps({"path": request.url.path, "status": response.status_code, "request": payload}))
         return response
 
     def _model(self, name: Any, in_path: str | None = None) -> Served:
@@ -248,13 +248,13 @@ async def _read(request: Request, max_bytes: int) -> dict[str, Any]:
             raise Refusal(413, f"the request has more than {max_bytes} bytes")
     try:
         text = body.decode("utf-8")
-        asked = json.loads(text, parse_constant=_refuse_constant)
-        refuse_lone_surrogates(text, [(asked, "the request", "")])
+        payload = json.loads(text, parse_constant=_refuse_constant)
+        refuse_lone_surrogates(text, [(payload, "the request", "")])
     except (ValueError, RecursionError) as error:
         raise Refusal(400, f"the request is not JSON: {error}" if body else "the request is empty; expected JSON") from None
-    if not isinstance(asked, dict):
+    if not isinstance(payload, dict):
         raise Refusal(422, 'the request is not an object; expected {"inputs": ...}')
-    return asked
+    return payload
 
 
 def _refuse_other_keys(given: Any, *read: str) -> None:

@@ -95,7 +95,7 @@ def test_bertkit_has_the_sides_of_its_precisions(monkeypatch: pytest.MonkeyPatch
     from bertkit.model import precision
 
     ours = [side for side in prediction_sides.available() if SIDES[side].ours]
-    assert ours == [f"bertkit-{name}" for name in precision.DTYPES if name not in precision.OF_GPUS]
+    assert ours == [f"bertkit-{name}" for name in precision.DTYPES if name not in precision.GPU_ONLY]
     monkeypatch.setitem(precision.DTYPES, "int8", None)
     assert "bertkit-int8" in prediction_sides.available()
     assert SIDES["bertkit-int8"].kind == "int8"

@@ -653,8 +653,8 @@ def test_an_unfinished_corpus_resumes_only_as_it_began(small_parts, build, stopp
     write(tmp_path / "b.txt", made_documents(5, 6))
     stopped("c", "a.txt", "b.txt")
     for names, options, said in (
-        (["a.txt", "b.txt"], {"min_tokens": 6}, "min_tokens was 5, is 6"),
-        (["a.txt"], {}, f"the text was {path}, {tmp_path / 'b.txt'}, is {path}"),
+        (["a.txt", "b.txt"], {"min_tokens": 6}, "min_tokens was 5, now 6"),
+        (["a.txt"], {}, f"the text was {path}, {tmp_path / 'b.txt'}, now {path}"),
     ):
         with pytest.raises(UsageError) as error:
             build("c", *names, **options)
@@ -838,7 +838,7 @@ def test_what_a_refused_build_does_not_allow(small_parts, build, stopped, tmp_pa
         patch.setattr(module, "write_splits", lambda *_, **__: (_ for _ in ()).throw(DataError("a part is damaged")))
         with pytest.raises(DataError):
             build("d", "a.txt")
-    with pytest.raises(UsageError, match="min_tokens was 5, is 30"):
+    with pytest.raises(UsageError, match="min_tokens was 5, now 30"):
         build("d", "a.txt", min_tokens=30)
     assert build("d", "a.txt")["documents"]["read"] == 60
 

@@ -175,11 +175,11 @@ def test_scores_of_seeds_are_means_and_a_missing_one_is_empty(options, model: st
 @pytest.mark.parametrize(
     ("changed", "value"),
     [
-        ({"learning_rate": 1e-3}, "learning_rate was 2e-05, is 0.001"),
-        ({"max_train_samples": 4}, "max_train_samples was None, is 4"),
+        ({"learning_rate": 1e-3}, "learning_rate was 2e-05, now 0.001"),
+        ({"max_train_samples": 4}, "max_train_samples was None, now 4"),
         ({"data": "elsewhere"}, "data was "),
         ({"model": "other"}, "name was "),
-        ({"fresh_head": True}, "fresh_head was False, is True"),
+        ({"fresh_head": True}, "fresh_head was False, now True"),
     ],
 )
 def test_a_finished_task_with_other_settings_is_refused(

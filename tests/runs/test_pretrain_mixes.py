@@ -62,7 +62,7 @@ def stopped(train: Callable[[], Ran], step: int) -> None:
 def test_a_mix_is_resumed_to_the_byte_and_another_one_is_refused(pretrain: Callable[..., Ran], tmp_path: Path) -> None:
     assert pretrain("whole", "own:3", "general:1").code == 0
     stopped(lambda: pretrain("again", "own:3", "general:1"), 5)
-    for words, named in ((("own:1", "general:1"), "own.share was 0.75, is 0.5"), (("own",), "own.share was 0.75")):
+    for words, named in ((("own:1", "general:1"), "own.share was 0.75, now 0.5"), (("own",), "own.share was 0.75")):
         ran = pretrain("again", *words)
         assert ran.code == 2
         assert named in " ".join(ran.err.split())
@@ -359,7 +359,7 @@ def test_another_corpus_is_taken_on_purpose_alone(
     refused("general", "--continue-with", tmp_path / "other", says=("different tokenizer", str(corpora / "general")))
     stopped(lambda: pretrain("run", "general", "--continue-with", corpora / "own"), 7)
     refused("general", says=(f"since step 6 the run has been reading {corpora / 'own'}", "with the same --continue-with"))
-    refused("general", "--seed", 3, "--continue-with", corpora / "own", says=("seed was 42, is 3",))
+    refused("general", "--seed", 3, "--continue-with", corpora / "own", says=("seed was 42, now 3",))
     assert pretrain("run", "general", "--continue-with", corpora / "own").code == 0
 
 

@@ -253,20 +253,20 @@ OTHER_CORPUS = {"tokenizer": {"fingerprint": "5", "vocab_hash": "6", "vocab_size
     ("changes", "changed"),
     [
         ({}, ""),
-        ({"training": {"seed": 7, "reinit_layers": 2}}, "reinit_layers was 0, is 2; seed was 1, is 7"),
+        ({"training": {"seed": 7, "reinit_layers": 2}}, "reinit_layers was 0, now 2; seed was 1, now 7"),
         # settings that the older run lacks had their defaults
         ({"recipe": {"text": "a", "truncate": "head", "labels": None}, "training": {"seed": 1, "schedule": "linear"}}, ""),
-        ({"recipe": {"text": "a", "truncate": "tail"}}, "truncate was 'head', is 'tail'"),
+        ({"recipe": {"text": "a", "truncate": "tail"}}, "truncate was 'head', now 'tail'"),
         # memory, device and what is logged may change
         ({"training": {"seed": 1, "micro_batch_tokens": 64, "device": "cpu", "logging_steps": 3, "track": ["x"]}}, ""),
         (
             {"data": {"train": {"rows": 6, "rows_sha256": "2", "sha256": "g"}}},
-            "train.rows was 5, is 6; the rows of train have changed",
+            "train.rows was 5, now 6; the rows of train have changed",
         ),
         ({"data": {"train": OLD["data"]["train"], "dev": {"rows_sha256": "3"}}}, ""),
         # other features alone: labels, or a tokenizer
         ({"data": {"train": OLD["data"]["train"] | {"sha256": "g"}}}, "train has changed"),
-        ({"training": {"seed": 2}, "data": {"train": OLD["data"]["train"] | {"sha256": "g"}}}, "seed was 1, is 2"),
+        ({"training": {"seed": 2}, "data": {"train": OLD["data"]["train"] | {"sha256": "g"}}}, "seed was 1, now 2"),
     ],
 )
 def test_settings_that_changed(changes: dict[str, Any], changed: str) -> None:
@@ -286,7 +286,7 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
     for part in ("recipe", "training", "model", "data"):
         with pytest.raises(UsageError) as error:
             RunFolder.prepare(tmp_path).refuse_other_settings(same | {part: {**values[part], "another": 1}})
-        assert (error.value.where, "another was None, is 1" in error.value.what) == (str(tmp_path), True)
+        assert (error.value.where, "another was None, now 1" in error.value.what) == (str(tmp_path), True)
 
 
 def test_a_run_resumed_by_another_number_of_processes_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

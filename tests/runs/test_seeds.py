@@ -161,7 +161,7 @@ def test_each_run_counts_where_the_summary_is_missing_or_damaged(train, several:
     summary.rename(several / ".unfinished-seeds.json")  # as a full disk leaves it
     with pytest.raises(UsageError) as error:
         train(several, learning_rate=1e-3)
-    assert (error.value.where, "learning_rate was 0.0003, is 0.001" in error.value.what) == (str(several / "seed-1"), True)
+    assert (error.value.where, "learning_rate was 0.0003, now 0.001" in error.value.what) == (str(several / "seed-1"), True)
     del kept["plan"]["data"]  # nobody knows whether the finished runs were trained on the rows that are there now
     for _ in range(2):
         train(several)
@@ -201,7 +201,7 @@ def test_the_same_file_by_another_path_is_the_same(train, several: Path, rows: P
 def test_other_settings_or_data_are_refused(train, several: Path, rows: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         train(several, learning_rate=1e-3)
-    assert (error.value.where, "learning_rate was 0.0003, is 0.001" in error.value.what) == (str(several), True)
+    assert (error.value.where, "learning_rate was 0.0003, now 0.001" in error.value.what) == (str(several), True)
     for overwrite in (False, True):  # a single run is not a folder of seeds
         with pytest.raises(UsageError) as error:
             train(several / "seed-1", overwrite=overwrite)

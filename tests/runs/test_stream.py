@@ -509,8 +509,8 @@ def test_what_would_not_go_on_as_it_began_is_refused(changed: str, interrupted, 
     assert (ran.code, line.startswith("error: "), "--overwrite" in ran.err) == (2, True, True)
     named = {
         "model": "the unfinished predictions were made with different settings: another model",
-        "options": "settings: max_length was 64, is 16 ",
-        "layout": "settings: keep was not set, is 'more'",
+        "options": "settings: max_length was 64, now 16 ",
+        "layout": "settings: keep was not set, now 'more'",
     }
     assert {**named, "stdin": "standard input"}.get(changed, "the rows have changed") in line
     assert (tmp_path / "out.jsonl.partial").read_bytes() == before, "nothing is lost"
@@ -567,7 +567,7 @@ def test_several_files_to_a_folder(model: Path, run_bertkit, tmp_path: Path, mon
     for name, count in (("a", 10), ("b", 11), ("more", 7)):
         assert [row["text"] for row in read_rows(out / f"{name}.jsonl")] == [text_of(row) for row in range(count)]
     other = run_bertkit(*command, "--keep", "all")
-    assert (other.code, "settings: keep was not set, is 'all' (out)" in other.err) == (2, True), other.err
+    assert (other.code, "settings: keep was not set, now 'all' (out)" in other.err) == (2, True), other.err
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     (out / "mine.txt").touch()
     assert run_bertkit(*command, "--keep", "all", "--overwrite", "--format", "csv.gz").code == 0
@@ -708,7 +708,7 @@ def test_a_command_that_another_has_overtaken_changes_nothing(tmp_path: Path) ->
         pass
     before = (tmp_path / "out" / "_settings.json").read_bytes()
     with (
-        pytest.raises(UsageError, match="settings: model was 2, is 1; id was not set, is 'n'"),
+        pytest.raises(UsageError, match="settings: model was 2, now 1; id was not set, now 'n'"),
         at("b.csv").claimed(mine, ["b.csv"]),
     ):
         pass

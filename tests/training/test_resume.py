@@ -297,7 +297,7 @@ def test_a_model_whose_config_has_changed_is_refused(command, data: Path, refuse
         assert main(arguments) == 130
     config = read_json(model / "config.json")
     (model / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}), encoding="utf-8")
-    refused(arguments, "config.hidden_act was 'gelu', is 'relu'")
+    refused(arguments, "config.hidden_act was 'gelu', now 'relu'")
     (model / "config.json").write_text(json.dumps(config), encoding="utf-8")
     assert main(arguments) == 0
 

@@ -74,9 +74,9 @@ class Predictor:
     def precision(self) -> Precision:
         """The resolved precision. On a CPU, auto and int8 are measured first."""
         found = resolve_precision(self._precision, self.pretrained.config, self.processes, training=False)
-        if found.asked != "auto" and not self.warns:
+        if found.requested != "auto" and not self.warns:
             progress.note(str(found))
-        elif found.asked not in ("auto", found.name):
+        elif found.requested not in ("auto", found.name):
             warnings.warn(str(found), stacklevel=2)
         return found
 

@@ -141,7 +141,7 @@ class OutputState(NamedTuple):
             is_long = any(isinstance(value, (list, dict)) for value in pair)
             # an option of the recipe is recorded twice: it is listed once
             was, now_is = ("not set" if value is None else repr(value) for value in pair)
-            differences.setdefault(name, f"another {name}" if is_long else f"{name} was {was}, is {now_is}")
+            differences.setdefault(name, f"another {name}" if is_long else f"{name} was {was}, now {now_is}")
         if differences:
             what = f"{named} were made with different settings: {listed([*differences.values()], 4, '; ')}"
             raise UsageError(what, where=where, hint=START_OVER)

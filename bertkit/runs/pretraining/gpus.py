@@ -43,11 +43,11 @@ class Gpus(NamedTuple):
     def type(self) -> GpuType:
         return GpuType.named(self.name)
 
-    def precision(self, asked: str) -> str:
+    def precision(self, requested: str) -> str:
         """The precision that --precision resolves to on them. Raises UsageError for a dtype that they lack."""
-        if asked in ("bf16", "tf32") and self.type.dtype16 == "fp16":
-            raise UsageError(f"--precision is {asked}, which {self.name} lacks", hint="choose auto, fp16 or fp32")
-        return self.type.dtype16 if asked == "auto" else asked
+        if requested in ("bf16", "tf32") and self.type.dtype16 == "fp16":
+            raise UsageError(f"--precision is {requested}, which {self.name} lacks", hint="choose auto, fp16 or fp32")
+        return self.type.dtype16 if requested == "auto" else requested
 
 
 GPU_TYPES = {

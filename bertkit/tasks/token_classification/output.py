@@ -109,9 +109,9 @@ def as_conllu(predictions: Sequence[Prediction], examples: Examples, column: str
     return "".join(sentences)
 
 
-def column_to_write(asked: str | None, learned: str | None) -> str:
-    """The CoNLL-U column that predicted tags replace. asked: --column. learned: the column in training. Raises UsageError."""
-    name = (asked or learned or "").strip().lower()
+def column_to_write(requested: str | None, learned: str | None) -> str:
+    """The CoNLL-U column that predicted tags replace. requested: --column. learned: the one in training. Raises UsageError."""
+    name = (requested or learned or "").strip().lower()
     name = COLUMNS[int(name) - 1] if name.isdecimal() and 0 < int(name) <= len(COLUMNS) else name
     if name not in COLUMNS[2:]:
         what = f"--column {name} cannot hold tags" if name else "the model's tags do not come from a column of CoNLL-U"
