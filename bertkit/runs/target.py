@@ -76,7 +76,7 @@ class Opened:
         train_split = self.task.recipe.train_split
         held_out = {each.task.recipe.held_out_share for each in (self, *self.others)}
         if len(held_out) > 1 and (seen := [split for split in splits if split in (train_split, "validation")]):
-            hint = "give other rows: --split test, or --validation FILE"
+            hint = "give other rows: --split test, or a file"
             raise UsageError(f"the runs are folds: each row of {seen[0]} was training data of at least one of them", hint=hint)
 
 
@@ -106,6 +106,14 @@ def open_model_or_run(name: str) -> Pretrained:
     return open_pretrained(name)
 
 
+def _columns_note(name: str, run: Mapping[str, Any], overrides: Mapping[str, Any]) -> str:
+    """A note that --columns, which is not kept for other files, was given in training; "" where it does not matter."""
+    columns = run["recipe"].get("columns")
+    if not columns or "columns" in overrides:
+        return ""
+    return f"{name} was trained on files without a header: for others like them, add --columns {','.join(columns)}"
+
+
 def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_predict: bool) -> Opened:
     folder = Path(name)
     run = read_run_file(folder) if folder.is_dir() else None
@@ -125,8 +133,14 @@ def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_p
     if recipe is not None:
         recipe = recipe.overridden(overrides).with_other_data(overrides, written)
         task = Task.restore(pretrained.config, recipe, where=name)
+        of_run = str(run["recipe"].get("name")) if run is not None else ""
+        if run is not None and recipe_name and of_run.endswith(".py") and not is_recipe_of(run, recipe_name):
+            what = f"{name} was trained with {of_run}, not {recipe_name}: its data and options are not used"
+            task = replace(task, remarks=task.remarks + Remarks((what,)))
     else:
         task = Task.restore(pretrained.config, None, overrides, where=name)
+    if run is not None and (note := _columns_note(name, run, overrides)):
+        task = replace(task, remarks=task.remarks + Remarks((note,)))
     if run is not None and (warning := unfinished_warning(name, run)):
         task = replace(task, remarks=task.remarks + Remarks(warnings=(warning,)))
     refuse_too_long(task.recipe.training.max_length, pretrained.config)

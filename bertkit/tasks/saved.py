@@ -9,7 +9,7 @@ from typing import Any
 
 from bertkit.config import TrainConfig, options_of
 from bertkit.errors import UsageError
-from bertkit.metrics.classification import METRICS, REGRESSION_METRICS, Metric, source_hash
+from bertkit.metrics.classification import EVALUATE, METRICS, REGRESSION_METRICS, Metric, source_hash
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.catalog import REMOVED, load_builtin
 from bertkit.tasks.recipe import Recipe
@@ -102,7 +102,9 @@ def without_derived(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _metric(name: str, own: Recipe | None, where: str) -> Metric:
     known = METRICS | ({metric.__name__: metric for metric in own.metrics} if own is not None else {})
-    hint = f"name it: --metric {name}" + (", or the run's recipe: --recipe ./my_task.py" if own is None else "")
+    hint = (
+        f"name it: --metric {name}" if name.startswith(EVALUATE) else "name the file of the run's recipe: --recipe ./my_task.py"
+    )
     return known.get(name) or Refused(f"metric {name}", hint, where)
 
 

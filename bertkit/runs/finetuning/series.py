@@ -132,7 +132,7 @@ def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Rec
     """The finished runs of a folder by number. Raises UsageError if they have different settings, or are of other data or
     another model.
     """
-    hint = f"repeat their command, or {NEW_FOLDER}"
+    hint = f"repeat their command on the same data and model, or {NEW_FOLDER}"
     earlier = series.read(folder).get("plan", plan)
     if changed := changed_settings({**earlier, "recipe": without_derived(earlier["recipe"])}, plan):
         raise UsageError(f"the folder holds {series.nouns} with different settings: {changed}", where=str(folder), hint=hint)
