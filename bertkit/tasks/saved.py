@@ -102,9 +102,8 @@ def without_derived(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _metric(name: str, own: Recipe | None, where: str) -> Metric:
     known = METRICS | ({metric.__name__: metric for metric in own.metrics} if own is not None else {})
-    hint = (
-        f"name it: --metric {name}" if name.startswith(EVALUATE) else "name the file of the run's recipe: --recipe ./my_task.py"
-    )
+    is_named = name.startswith(EVALUATE)
+    hint = f"name it: --metric {name}" if is_named else "name the file of the run's recipe: --recipe ./my_task.py"
     return known.get(name) or Refused(f"metric {name}", hint, where)
 
 

@@ -161,6 +161,27 @@ def test_columns_that_are_not_in_the_output_are_named(run: Path, run_bertkit, tm
     assert "not in the output" not in ran.err if not told else told in ran.err
 
 
+def test_columns_that_a_run_was_given_are_not_kept_for_other_files(
+    tiny_model_dir: Path, tmp_path: Path, run_bertkit, capsys
+) -> None:
+    """A note says so; a recipe file other than the run's own is noted too."""
+    (tmp_path / "rows.csv").write_text("".join(f"{'ab'[row % 2]},text {row}\n" for row in range(40)), encoding="utf-8")
+    run = train(tmp_path / "run", tiny_model_dir, tmp_path / "rows.csv", columns=("label", "text"), text="text", label="label")
+    for more, said in (((), True), (("--columns", "text"), False)):
+        ran = run_bertkit("predict", run, *more, stdin=b"text 1\n")
+        assert (ran.code, "for others like them, add --columns label,text" in ran.err) == (0, said)
+    values = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    values["recipe"]["name"] = str(tmp_path / "own.py")
+    (run / "run.json").write_text(json.dumps(values), encoding="utf-8")
+    for name in ("own.py", "other.py"):
+        (tmp_path / name).write_text("from bertkit.tasks import TextClassification\nrecipe = TextClassification(metrics=())\n")
+    how = ("--validation", "rows.csv", "--columns", "label,text")
+    own, other = (run_bertkit("eval", run, "--recipe", name, *how) for name in ("own.py", "other.py"))
+    assert own.code == 0, own.err
+    assert "was trained with" not in own.err
+    assert f"was trained with {tmp_path / 'own.py'}, not other.py" in " ".join(other.err.split())
+
+
 def test_a_run_and_its_checkpoint_repeat_their_results_from_anywhere(run: Path, run_bertkit) -> None:
     expected = json.loads((run / "run.json").read_text(encoding="utf-8"))["best"]["scores"]
     assert scores_of(run) == pytest.approx(expected, rel=1e-5)
