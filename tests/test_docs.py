@@ -168,6 +168,7 @@ def write_tagged(folder: Path) -> None:
     (folder / "my.conll").write_text(conll)
     (folder / "letters.txt").write_text("Grace wrote to you.\n\nThe lamp of Mr. Young is a good one.\n")
     jsonl(folder / "spans.jsonl", [{"text": " ".join(ws), "entities": [[0, len(ws[0]), "PER"]]} for ws, _ in sentences])
+    shutil.copy(folder / "spans.jsonl", folder / "new_spans.jsonl")
     shutil.copy(folder / "spans.jsonl", folder / "dev.jsonl")
     (folder / "conll2003").mkdir()
     columns = {"seq.in": [" ".join(ws) for ws, _ in sentences], "seq.out": [" ".join(ts) for _, ts in sentences]}

@@ -218,6 +218,12 @@ def test_rows_that_changed_since_the_training_are_reported(tiny_model_dir: Path,
     assert warned() == (held_out != "20%")
     shutil.copy(table, tmp_path / "others.csv")
     assert not warned(validation=str(tmp_path / "others.csv"))
+    if held_out != "rows.csv":
+        table.write_text("".join(table.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+        shutil.copy(table, tmp_path / "copy.csv")
+        for copy in ("copy.csv", table.name):
+            scores_of(run, validation=str(tmp_path / copy))
+            assert f"{run} was trained on most of these rows: {tmp_path / copy} is" in capsys.readouterr().err
     copied = f"warning: validation: {run} did not hold out these rows; if {tmp_path / 'others.csv'} is a copy of"
     scores_of(run, train=str(tmp_path / "others.csv"), validation="50%")
     assert copied in capsys.readouterr().err
