@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -312,6 +313,9 @@ def test_predict_py_reads_json_after_a_byte_order_mark_or_spaces(
     (tmp_path / "rows.jsonl").write_text('\ufeff{"text": "a"}\n  {"text": "b"}\n', encoding="utf-8")
     onnx_predict.main([str(tmp_path / "rows.jsonl")])
     assert [json.loads(line)["read"] for line in capsys.readouterr().out.splitlines()] == ["a", "b"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("c\r\nd", newline=""))  # standard input keeps Windows' line ends
+    onnx_predict.main([])
+    assert [json.loads(line)["read"] for line in capsys.readouterr().out.splitlines()] == ["c", "d"]
 
 
 def test_predict_py_reads_a_pair_only_for_a_model_of_pairs(tmp_path: Path, make_model_dir: Callable[..., Path]) -> None:

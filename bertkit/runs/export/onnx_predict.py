@@ -288,7 +288,7 @@ def main(arguments: list[str]) -> None:
     model = Model(graph="model_quantized.onnx" if "--int8" in arguments else "model.onnx")
     with open(files[0], encoding="utf-8") if files else sys.stdin as lines:
         for number, line in enumerate(lines, start=1):
-            line = line.rstrip("\n").removeprefix("\ufeff")
+            line = line.rstrip("\r\n").removeprefix("\ufeff")
             try:
                 row = json.loads(line) if line.lstrip().startswith("{") else {"text": line}
                 found = model.predict(row)
