@@ -336,9 +336,13 @@ def test_a_stop_while_another_winner_is_trained_again_is_resumed(tune, place: Pa
     (place / "script.py").write_text("score = 0.5")
     assert tune(*RATES, "--trials", 1).code == 0
     first = read_json("out/best/seed-1/run.json")["training"]["learning_rate"]
+
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
     (place / "script.py").write_text("score = 0.9")
     with monkeypatch.context() as patch:
-        patch.setattr(study, "finetune_series", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        patch.setattr(study, "finetune_series", stopped)
         assert tune(*RATES, "--trials", 2).code == 130
     ran = tune(*RATES, "--trials", 2)
     assert ran.code == 0, ran.err
