@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bertkit.cli.command_arguments import read_arguments
 from bertkit.cli.options import (
     FreshHead,
     Model,
@@ -21,7 +22,6 @@ from bertkit.cli.options import (
     require_output_dir,
     with_options,
 )
-from bertkit.cli.training_arguments import read_arguments
 from bertkit.errors import UsageError
 
 

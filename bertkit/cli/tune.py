@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bertkit.cli.command_arguments import read_arguments
 from bertkit.cli.options import (
     FreshHead,
     Model,
@@ -20,7 +21,6 @@ from bertkit.cli.options import (
     require_output_dir,
     with_options,
 )
-from bertkit.cli.training_arguments import read_arguments
 from bertkit.errors import UsageError, flag_of
 
 _SEEDS = 3

@@ -99,10 +99,9 @@ def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) ->
     is_csv = content.extension == ".csv"
     if "\t" in content.first_line and not is_csv:
         return "\t"
-    lines = content.beginning.lstrip("\r\n").split("\n")
     fitting: dict[str, tuple[float, float]] = {}
     for separator in _SEPARATORS:
-        rows = _first_rows(lines, separator)
+        rows = _first_rows(content, separator)
         if len(rows) < 2:
             continue
         others = rows[1:]
@@ -117,11 +116,15 @@ def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) ->
     if fitting:
         return max(fitting, key=lambda separator: fitting[separator])
     is_one = len(columns) == 1 if columns else content.lone_header is not None
-    return "," if is_one and not is_csv and _is_one_quoted_column(lines) else None
+    return "," if is_one and not is_csv and _is_one_quoted_column(_first_lines(content)) else None
 
 
-def _first_rows(lines: list[str], separator: str) -> list[list[str]]:
-    rows: list[list[str]] = []
+def _first_lines(content: Content) -> list[str]:
+    return content.beginning.lstrip("\r\n").split("\n")
+
+
+def _first_rows(content: Content, separator: str) -> list[list[str]]:
+    lines, rows = _first_lines(content), list[list[str]]()
     with suppress(csv.Error):  # the last row may continue beyond these lines
         rows.extend(islice((row for row in csv.reader(lines, delimiter=separator, strict=True) if row), _SNIFFED))
     return rows
@@ -129,9 +132,8 @@ def _first_rows(lines: list[str], separator: str) -> list[list[str]]:
 
 def _one_column_warning(content: Content) -> Remarks:
     """A warning if each visible line of a file that is read as one column has as many fields by another separator."""
-    lines = content.beginning.lstrip("\r\n").split("\n")
     for separator in _SEPARATORS[1:]:
-        rows = _first_rows(lines, separator)
+        rows = _first_rows(content, separator)
         widths = {*map(len, rows)}
         if len(rows) > 1 and len(widths) == 1 and widths != {1}:
             named = f"if {separator!r} separates columns, name all {widths.pop()} with --columns"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from bertkit import progress
-from bertkit.errors import DataError, UsageError, listed, plural
+from bertkit.errors import UsageError, listed, plural
 from bertkit.files import write_files
 from bertkit.metrics import bootstrap
 from bertkit.metrics.bootstrap import Scorer
@@ -21,10 +21,10 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import refuse_too_many_segments
 from bertkit.progress import plain
 from bertkit.readers import Examples
-from bertkit.readers.splitting import parse_held_out
 from bertkit.report import Finding, Piece, Report, Table, show
-from bertkit.runs.encoded import Split, encode_split, hash_of_rows
+from bertkit.runs.encoded import Split, encode_split
 from bertkit.runs.evaluation.held_out_corpora import evaluate_corpora
+from bertkit.runs.evaluation.seen_rows import warn_if_seen
 from bertkit.runs.inference.language_model import is_language_model, refuse_task_options
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.output_paths import refuse_unfit_folder
@@ -34,7 +34,6 @@ from bertkit.runs.target import Opened, open_target
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.saved import refuse_code
-from bertkit.tasks.splits import SET_ASIDE, training_part
 from bertkit.tasks.task import Task
 
 
@@ -143,50 +142,10 @@ def evaluate_target(target: Opened, splits: Sequence[str] = (), *, checked: bool
     data = {split: encode_split(task, split, examples, tokenizer, checked=checked) for split, examples in rows.items()}
     for name, split in data.items():
         refuse_too_many_segments(split.features, target.pretrained.config)
-        models = (target, *target.others)
-        any(_warn_if_seen(each, task, name, split.examples, rows[name]) for each in models)  # one warning is enough
+        warn_if_seen(target, task, name, split.examples, rows[name])
     scored = predictor.evaluate(data)
     accelerator.wait_for_everyone()
     return Evaluated(predictor, target.trained_from, scored, rows, data)
-
-
-def _warn_if_seen(target: Opened, task: Task, name: str, examples: Examples, as_read: Examples) -> bool:
-    """Warn if the model was trained on a split's rows, or on most of them, or may have been trained on some, as it used others
-    of their source or did not hold these out. Returns whether it has warned. as_read: the rows before they are standardized.
-    """
-    if not (data := target.run.get("data", {})):
-        return False  # a plain model: nobody knows
-    rows, model, recipe = hash_of_rows(task.recipe, examples), target.pretrained.folder, task.recipe
-    trained_on = data.get(recipe.train_split, {}).get("rows_sha256")
-    recorded = {each.get("rows_sha256") for each in data.values()}
-    of_source = [each for each in data.values() if each.get("source") == examples.source]
-    if rows == trained_on:
-        what = f"{model} was trained on these rows; the scores do not show how well it does on new ones"
-    elif recorded & {rows, None} or name == SET_ASIDE:  # which is never trained on
-        return False
-    elif _hash_of_training_part(target, task, as_read) == trained_on:
-        what = f"{model} was trained on most of these rows: {examples.source} is, or is a copy of, the file it was trained on"
-    elif of_source:
-        what = f"{model} used other rows of {examples.source}, and may have been trained on some of these"
-    elif name == "validation" and recipe.held_out_share is not None:
-        copied = f"if {examples.source} is a copy of its training data, it was trained on some of them"
-        what = f"{model} did not hold out these rows; {copied}"
-    else:
-        return False
-    progress.warn(f"{name}: {what}")
-    return True
-
-
-def _hash_of_training_part(target: Opened, task: Task, rows: Examples) -> str:
-    """The hash of what would be left of these rows if the share that the run held out were taken; "" if it held out none."""
-    run = target.run["recipe"]
-    if parse_held_out(run.get("validation") or "") is None:
-        return ""
-    own = replace(task.recipe, validation=run["validation"], split_seed=run.get("split_seed", 0))
-    try:
-        return hash_of_rows(own, task.examples(training_part(own, rows), labelled=True))
-    except DataError:  # too few rows to hold out any
-        return ""
 
 
 def score_intervals(scored: Scored) -> dict[str, list[float] | None]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bertkit.runs.request import Request
 
 
-class TrainingArguments(NamedTuple):
+class CommandArguments(NamedTuple):
     """What to train, from the command line and its files. sources: options of the preset, the file and the command line."""
 
     recipe: str
@@ -53,7 +53,7 @@ def read_arguments(
     *,
     command: Callable,
     fresh_head: bool | None,
-) -> TrainingArguments:
+) -> CommandArguments:
     """What a training command should train. command: its function. Raises UsageError for missing or contradictory options."""
     from bertkit.tasks.catalog import load_builtin
 
@@ -82,7 +82,7 @@ def read_arguments(
     if model is None:
         raise UsageError("--model is missing", hint="give a folder, a hub id, or minilm, such as --model bert-base-uncased")
     together = preset_options(preset, PRESETS, saved, config)
-    return TrainingArguments(recipe, model, fresh_head, config, (together, saved.options, overrides))
+    return CommandArguments(recipe, model, fresh_head, config, (together, saved.options, overrides))
 
 
 def _family_of(options: Mapping[str, Any], command: str) -> str | None:

@@ -1,0 +1,58 @@
+"""Whether a model is scored on rows that it was trained on, by the hashes and sources in its run.json."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bertkit import progress
+from bertkit.errors import DataError
+from bertkit.readers import Examples
+from bertkit.readers.splitting import parse_held_out
+from bertkit.runs.encoded import hash_of_rows
+from bertkit.runs.target import Opened
+from bertkit.tasks.splits import SET_ASIDE, training_part
+from bertkit.tasks.task import Task
+
+
+def warn_if_seen(target: Opened, task: Task, split: str, examples: Examples, as_read: Examples) -> None:
+    """Warn if a model, or one of those that are averaged with it, was trained on a split's rows, or may have been.
+
+    examples: the rows. as_read: the same before they are standardized.
+    """
+    found = (_how_seen(each, task, split, examples, as_read) for each in (target, *target.others))
+    if what := next(filter(None, found), ""):
+        progress.warn(f"{split}: {what}")
+
+
+def _how_seen(target: Opened, task: Task, split: str, examples: Examples, as_read: Examples) -> str:
+    """Which of these rows the model was trained on, or may have been, in words; "" for none, as far as its run.json tells."""
+    if not (data := target.run.get("data", {})):
+        return ""  # a plain model: nobody knows
+    rows, model, recipe = hash_of_rows(task.recipe, examples), target.pretrained.folder, task.recipe
+    trained_on = data.get(recipe.train_split, {}).get("rows_sha256")
+    recorded = {each.get("rows_sha256") for each in data.values()}
+    of_source = [each for each in data.values() if each.get("source") == examples.source]
+    if rows == trained_on:
+        return f"{model} was trained on these rows; the scores do not show how well it does on new ones"
+    if recorded & {rows, None} or split == SET_ASIDE:  # which is never trained on
+        return ""
+    if _hash_of_training_part(target, task, as_read) == trained_on:
+        return f"{model} was trained on most of these rows: {examples.source} is, or is a copy of, the file it was trained on"
+    if of_source:
+        return f"{model} used other rows of {examples.source}, and may have been trained on some of these"
+    if split == "validation" and recipe.held_out_share is not None:
+        copied = f"if {examples.source} is a copy of its training data, it was trained on some of them"
+        return f"{model} did not hold out these rows; {copied}"
+    return ""
+
+
+def _hash_of_training_part(target: Opened, task: Task, rows: Examples) -> str:
+    """The hash of what would be left of these rows if the share that the run held out were taken; "" if it held out none."""
+    run = target.run["recipe"]
+    if parse_held_out(run.get("validation") or "") is None:
+        return ""
+    own = replace(task.recipe, validation=run["validation"], split_seed=run.get("split_seed", 0))
+    try:
+        return hash_of_rows(own, task.examples(training_part(own, rows), labelled=True))
+    except DataError:  # too few rows to hold out any
+        return ""
