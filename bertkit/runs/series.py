@@ -99,7 +99,8 @@ def runs_to_use(name: str, *, ensemble: bool | None = None) -> list[str]:
     ranked = sorted((value, place) for place, value in enumerate(each) if value is not None) or [(0.0, 0)]
     median = runs[ranked[(len(ranked) - 1) // 2][1]]
     by = f", the {'' if len(ranked) % 2 else 'lower '}median by {first}" if first else ""
-    more = "" if ensemble is None else "; --ensemble averages all" + (", on other rows" if series is FOLDS else "")
+    where = ", on rows that none was trained on" if series is FOLDS else ""
+    more = "" if ensemble is None else f"; --ensemble averages all{where}"
     progress.note(f"{name}: using {median.name} of {len(runs)} {series.nouns}{by}{more}")
     return [str(median)]
 

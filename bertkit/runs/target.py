@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from bertkit.errors import DataError, UsageError
@@ -106,12 +107,12 @@ def open_model_or_run(name: str) -> Pretrained:
     return open_pretrained(name)
 
 
-def _columns_note(name: str, run: Mapping[str, Any], overrides: Mapping[str, Any]) -> str:
-    """A note that --columns, which is not kept for other files, was given in training; "" where it does not matter."""
-    columns = run["recipe"].get("columns")
-    if not columns or "columns" in overrides:
-        return ""
-    return f"{name} was trained on files without a header: for others like them, add --columns {','.join(columns)}"
+def columns_note(name: str, run: Mapping[str, Any]) -> Remarks:
+    """A note for other files than the run's own, if it was trained with --columns, which are not kept for them."""
+    if not (columns := run.get("recipe", {}).get("columns")):
+        return Remarks()
+    hint = f"for others like them, add --columns {quote(','.join(columns))}"
+    return Remarks((f"{name} was trained on files without a header: {hint}",))
 
 
 def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_predict: bool) -> Opened:
@@ -119,11 +120,14 @@ def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_p
     run = read_run_file(folder) if folder.is_dir() else None
     refuse_folder_of_runs(folder)
     pretrained = open_model_or_run(name)
-    recipe = written = None
+    recipe, written, remarks = None, None, Remarks()
     if recipe_name is not None:
         recipe = written = load_recipe(recipe_name)
         if run is not None and is_recipe_of(run, recipe_name):
             recipe = read_recipe(run, folder, own=written)
+        elif run is not None and (of_run := str(run["recipe"].get("name"))).endswith(".py"):
+            what = f"{name} was trained with {of_run}, not {recipe_name}: the run's data and options are not used"
+            remarks += Remarks((what,))
     elif run is not None:
         written = load_builtin(str(run["recipe"].get("name")))
         if not to_predict or BLOCK_KEY not in pretrained.config.extra:
@@ -133,15 +137,12 @@ def _open(name: str, recipe_name: str | None, overrides: Mapping[str, Any], to_p
     if recipe is not None:
         recipe = recipe.overridden(overrides).with_other_data(overrides, written)
         task = Task.restore(pretrained.config, recipe, where=name)
-        of_run = str(run["recipe"].get("name")) if run is not None else ""
-        if run is not None and recipe_name and of_run.endswith(".py") and not is_recipe_of(run, recipe_name):
-            what = f"{name} was trained with {of_run}, not {recipe_name}: its data and options are not used"
-            task = replace(task, remarks=task.remarks + Remarks((what,)))
+        if run is not None and recipe.columns is None:
+            remarks += columns_note(name, run)
     else:
         task = Task.restore(pretrained.config, None, overrides, where=name)
-    if run is not None and (note := _columns_note(name, run, overrides)):
-        task = replace(task, remarks=task.remarks + Remarks((note,)))
-    if run is not None and (warning := unfinished_warning(name, run)):
-        task = replace(task, remarks=task.remarks + Remarks(warnings=(warning,)))
+    if run is not None:
+        remarks += Remarks.of(warning=unfinished_warning(name, run))
+    task = replace(task, remarks=task.remarks + remarks)
     refuse_too_long(task.recipe.training.max_length, pretrained.config)
     return Opened(pretrained, task, written, run or {})

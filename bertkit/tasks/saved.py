@@ -102,9 +102,9 @@ def without_derived(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _metric(name: str, own: Recipe | None, where: str) -> Metric:
     known = METRICS | ({metric.__name__: metric for metric in own.metrics} if own is not None else {})
-    is_named = name.startswith(EVALUATE)
-    hint = f"name it: --metric {name}" if is_named else "name the file of the run's recipe: --recipe ./my_task.py"
-    return known.get(name) or Refused(f"metric {name}", hint, where)
+    if name not in known and name.startswith(EVALUATE):
+        return Refused(f"metric {name}", f"name it: --metric {name}", where)
+    return known.get(name) or Refused(f"metric {name}", where=where)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -71,11 +71,6 @@ def usable_rows(recipe: Recipe, training: Examples) -> Examples:
     return _with_columns(recipe, training).usable(training, labelled=True)
 
 
-def training_part(recipe: Recipe, rows: Examples) -> Examples:
-    """What is left to train on if the recipe's share of these rows is held out. Raises DataError, as for too few rows."""
-    return _Source(recipe, {})._split(rows, recipe.held_out_share)[0]
-
-
 def _with_columns(recipe: Recipe, rows: Examples) -> Recipe:
     return replace(recipe, **recipe.find_columns(rows).named)
 

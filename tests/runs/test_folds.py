@@ -75,6 +75,16 @@ def test_each_fold_trains_as_it_would_alone_and_each_row_is_held_out_once(
     assert sorted(path.name for path in whole.iterdir()) == ["fold-1", "fold-2", "fold-3", "folds.json"]
 
 
+def test_the_mean_of_folds_warns_about_the_training_rows_of_any(whole: Path, rows: Path, tmp_path: Path, run_bertkit) -> None:
+    header, *lines = rows.read_text(encoding="utf-8").splitlines()
+    unseen = {*held_out(whole / "fold-2")}
+    kept = [line for line in lines if line.partition(",")[2] not in unseen]
+    (tmp_path / "kept.csv").write_text("\n".join([header, *kept]) + "\n", encoding="utf-8")
+    ran = run_bertkit("eval", whole, "--ensemble", "--split", "test", "--test", tmp_path / "kept.csv")
+    assert ran.code == 0, ran.err
+    assert "fold-2 was trained on these rows" in " ".join(ran.err.split())
+
+
 def test_the_options_of_a_fold_hold_out_the_same_rows(tmp_path: Path) -> None:
     """Also of a recipe with rows of its own, and of a folder."""
     from bertkit.runs.series import FOLDS

@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from bertkit.errors import DataError, MachineError, ModelError, UsageError, User
 from bertkit.readers import columns_of
 from bertkit.readers.formats import read_file
 from bertkit.runs.evaluation.evaluate import evaluate_target
+from bertkit.runs.finetuning.finetune import finetune
 from bertkit.runs.prediction.writers import Csv
+from bertkit.runs.request import Request
 from bertkit.runs.target import open_target
+from bertkit.tasks.catalog import load_recipe
 
 pytestmark = pytest.mark.e2e
 NAMES = ("contradiction", "neutral", "entailment")  # not the recipe's order
@@ -167,9 +171,11 @@ def test_columns_that_a_run_was_given_are_not_kept_for_other_files(
     """A note says so; a recipe file other than the run's own is noted too."""
     (tmp_path / "rows.csv").write_text("".join(f"{'ab'[row % 2]},text {row}\n" for row in range(40)), encoding="utf-8")
     run = train(tmp_path / "run", tiny_model_dir, tmp_path / "rows.csv", columns=("label", "text"), text="text", label="label")
+    assert "add --columns label,text" in run_bertkit("eval", run, "--validation", "rows.csv").err
     for more, said in (((), True), (("--columns", "text"), False)):
         ran = run_bertkit("predict", run, *more, stdin=b"text 1\n")
         assert (ran.code, "for others like them, add --columns label,text" in ran.err) == (0, said)
+    assert "--columns" not in run_bertkit("eval", run).err, "its own file is read as in training"
     values = json.loads((run / "run.json").read_text(encoding="utf-8"))
     values["recipe"]["name"] = str(tmp_path / "own.py")
     (run / "run.json").write_text(json.dumps(values), encoding="utf-8")
@@ -205,7 +211,7 @@ def test_rows_that_changed_since_the_training_are_reported(tiny_model_dir: Path,
     table = tmp_path / "rows.csv"
     table.write_text("text,label\n" + "".join(f"text {at},{'ab'[at % 2]}\n" for at in range(40)), encoding="utf-8")
     validation = {} if held_out == "rows.csv" else {"validation": held_out}
-    run = train(tmp_path / "run", tiny_model_dir, table, **validation)
+    run = train(tmp_path / "run", tiny_model_dir, table, split_seed=1, **validation)
 
     def warned(**options: Any) -> bool:
         capsys.readouterr()
@@ -222,8 +228,8 @@ def test_rows_that_changed_since_the_training_are_reported(tiny_model_dir: Path,
         table.write_text("".join(table.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
         shutil.copy(table, tmp_path / "copy.csv")
         for copy in ("copy.csv", table.name):
-            scores_of(run, validation=str(tmp_path / copy))
-            assert f"{run} was trained on most of these rows: {tmp_path / copy} is" in capsys.readouterr().err
+            scores_of(run, validation=str(tmp_path / copy), split_seed=0)  # the run's own counts
+            assert f"{run} was trained on some of these rows: {tmp_path / copy} is" in capsys.readouterr().err
     copied = f"warning: validation: {run} did not hold out these rows; if {tmp_path / 'others.csv'} is a copy of"
     scores_of(run, train=str(tmp_path / "others.csv"), validation="50%")
     assert copied in capsys.readouterr().err
@@ -235,6 +241,22 @@ def test_rows_that_changed_since_the_training_are_reported(tiny_model_dir: Path,
         scores_of(run)
     copy = "--validation COPY" if held_out == "rows.csv" else f"--train COPY --validation {held_out}"
     assert gone.value.line == f"no such file ({table}); {run} used it: put it back, or give `bertkit eval` a copy: {copy}"
+
+
+@pytest.mark.parametrize("option", ["max_train_samples", "set_aside"])
+def test_a_copy_of_the_training_file_is_recognized_whatever_was_left_out(
+    option: str, tiny_model_dir: Path, tmp_path: Path, capsys
+) -> None:
+    rows = "".join(f"text {at},{'ab'[at % 2]}\n" for at in range(60))
+    for name in ("rows.csv", "copy.csv"):
+        (tmp_path / name).write_text("text,label\n" + rows, encoding="utf-8")
+    how = {"train": str(tmp_path / "rows.csv"), "validation": "20%", "max_steps": 1, "max_length": 16, "device": "cpu"}
+    recipe = load_recipe("text-classification").overridden(how)
+    recipe = replace(recipe, **{option: {"max_train_samples": 20, "set_aside": "20%"}[option]})
+    finetune(Request(recipe, "text-classification", str(tiny_model_dir)), tmp_path / "run")
+    capsys.readouterr()
+    scores_of(tmp_path / "run", validation=str(tmp_path / "copy.csv"))
+    assert "was trained on some of these rows" in capsys.readouterr().err
 
 
 def test_other_data_replaces_the_runs_own(run: Path, tmp_path: Path) -> None:

@@ -7,10 +7,9 @@ from dataclasses import replace
 from bertkit import progress
 from bertkit.errors import DataError
 from bertkit.readers import Examples
-from bertkit.readers.splitting import parse_held_out
 from bertkit.runs.encoded import hash_of_rows
 from bertkit.runs.target import Opened
-from bertkit.tasks.splits import SET_ASIDE, training_part
+from bertkit.tasks.splits import SET_ASIDE, read_splits
 from bertkit.tasks.task import Task
 
 
@@ -37,7 +36,7 @@ def _how_seen(target: Opened, task: Task, split: str, examples: Examples, as_rea
     if recorded & {rows, None} or split == SET_ASIDE:  # which is never trained on
         return ""
     if _hash_of_training_part(target, task, as_read) == trained_on:
-        return f"{model} was trained on most of these rows: {examples.source} is, or is a copy of, the file it was trained on"
+        return f"{model} was trained on some of these rows: {examples.source} is its training data, or a copy"
     if of_source:
         return f"{model} used other rows of {examples.source}, and may have been trained on some of these"
     if split == "validation" and recipe.held_out_share is not None:
@@ -47,12 +46,14 @@ def _how_seen(target: Opened, task: Task, split: str, examples: Examples, as_rea
 
 
 def _hash_of_training_part(target: Opened, task: Task, rows: Examples) -> str:
-    """The hash of what would be left of these rows if the share that the run held out were taken; "" if it held out none."""
+    """The hash of what the run would train on if these were its training data; "" if that cannot be held out of them."""
     run = target.run["recipe"]
-    if parse_held_out(run.get("validation") or "") is None:
-        return ""
-    own = replace(task.recipe, validation=run["validation"], split_seed=run.get("split_seed", 0))
+    given = {name: run.get(name) for name in ("set_aside", "max_train_samples")}
+    share = run.get("validation") or run.get("held_out")
+    own = replace(task.recipe, data=None, train=rows.source, validation=share, split_seed=run.get("split_seed", 0), **given)
+    own = replace(own, train_split="train")
     try:
-        return hash_of_rows(own, task.examples(training_part(own, rows), labelled=True))
-    except DataError:  # too few rows to hold out any
+        part = read_splits(own, ["train"], read={rows.source: rows}).rows["train"]
+        return hash_of_rows(own, task.examples(part, labelled=True))
+    except DataError:
         return ""

@@ -32,7 +32,7 @@ from bertkit.runs.prediction.window import Window, predict_window
 from bertkit.runs.prediction.writers import COMPRESSED, Writer
 from bertkit.runs.remarks import report_counts, report_remarks
 from bertkit.runs.series import runs_to_use
-from bertkit.runs.target import open_target
+from bertkit.runs.target import columns_note, open_target
 from bertkit.tasks.output import Arrangement, OutputLayout
 from bertkit.tasks.task import Task
 
@@ -104,6 +104,8 @@ def _open(
         return filler, filler.read_blocks
     target = open_target(run, recipe, options, to_predict=split is None, others=others)
     if split is None:
+        if "columns" not in options:
+            report_remarks(columns_note(run, target.run))
         files = TaskPredictor(target.for_file(sources[0], options))
         return files, files.read_blocks
     own = target.task.recipe.resolved()
