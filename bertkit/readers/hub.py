@@ -12,7 +12,7 @@ from typing import Any
 
 from bertkit.errors import DataError, MachineError, UserError, listed
 from bertkit.files import in_background
-from bertkit.readers import Examples
+from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import nearest_files
 from bertkit.readers.formats import find_split_file, kind_of_split, read_file
 from bertkit.readers.parsers.arrow import as_examples
@@ -70,7 +70,16 @@ def _read_folder(folder: Path, name: str | None, split: str) -> Examples:
         if file := find_split_file(folder, split):
             return read_file(file)
         _refuse_missing_shards(folder, split)
-        return as_examples(load_dataset(str(folder), name, split=split), f"{folder}/{split}")
+        examples = as_examples(load_dataset(str(folder), name, split=split), f"{folder}/{split}")
+        return examples.with_remarks(Remarks.of(note=_unnamed_files(folder, split)))
+
+
+def _unnamed_files(folder: Path, split: str) -> str | None:
+    """A note if datasets read every file of a folder as this split, because no name or README.md says what they are."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet"))
+    if len(files) < 2 or (folder / "README.md").is_file() or any(split in file for file in files):
+        return None
+    return f"{folder} has no file named {split}; all {len(files)} files are read as this split: {listed(files)}"
 
 
 def other_shards(path: Path) -> list[Path]:

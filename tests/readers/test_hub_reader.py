@@ -253,6 +253,20 @@ def test_folders_of_arrow_and_parquet(tmp_path, cache, capfd, layout):
     assert capfd.readouterr() == ("", "")
 
 
+def test_files_that_are_not_named_after_a_split_are_noted(tmp_path, cache):
+    for year in ("2023", "2024"):
+        pairs().to_parquet(tmp_path / f"{year}.parquet")
+    examples = read_hub(str(tmp_path), split="train")
+    assert len(examples) == 4
+    (note,) = examples.remarks.notes
+    assert "all 2 files" in note
+    assert "2023.parquet, 2024.parquet" in note
+    (tmp_path / "2024.parquet").rename(tmp_path / "train.parquet")
+    (tmp_path / "2023.parquet").rename(tmp_path / "validation.parquet")
+    for split in ("train", "validation"):
+        assert read_hub(str(tmp_path), split=split).remarks.notes == ()
+
+
 def test_a_split_of_which_a_file_is_missing_is_refused(tmp_path, cache):
     for name in ("train-00000-of-00002", "train-00001-of-00002", "validation-00001-of-00003"):
         pairs().to_parquet(tmp_path / f"{name}.parquet")
