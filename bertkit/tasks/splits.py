@@ -97,7 +97,12 @@ class _Source:
     @cached_property
     def _parts(self) -> list[Examples]:
         """The rows to train on and, if some of the training rows are the validation split, those."""
-        return self._split(self._remaining[0], self.recipe.held_out_share)
+        recipe = self.recipe
+        kept, *held = self._split(self._remaining[0], recipe.held_out_share)
+        if held and recipe.validation and recipe.has_split("validation"):
+            note = f"--validation {recipe.validation} holds out training rows; the validation rows of {recipe.data} are not read"
+            kept = kept.with_remarks(Remarks.of(note=note))
+        return [kept, *held]
 
     @cached_property
     def _remaining(self) -> list[Examples]:

@@ -645,6 +645,18 @@ def test_a_run_with_a_share_of_a_folder_is_scored_and_repeated_on_the_same_rows(
     assert folds[0]["validation"] == folds[1]["train"], "other rows"
 
 
+def test_validation_rows_that_a_share_replaces_are_noted(tmp_path: Path) -> None:
+    for split, count in (("train", 30), ("validation", 5)):
+        rows = [f"{split} {at},{'ab'[at % 2]}" for at in range(count)]
+        (tmp_path / f"{split}.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    recipe = TextClassification(data=str(tmp_path), validation="10%").resolved()
+    rows, _ = read_splits(recipe)
+    assert all(text.startswith("train") for text in rows["validation"].columns["text"])
+    assert [note for note in rows["train"].remarks.notes if "validation rows" in note and str(tmp_path) in note]
+    (tmp_path / "validation.csv").unlink()
+    assert not [note for note in read_splits(recipe).rows["train"].remarks.notes if "validation rows" in note]
+
+
 def test_a_split_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label\n" + "one,x\ntwo,y\n" * 10, encoding="utf-8")
     recipe = TextClassification(train=str(tmp_path / "a.csv"), validation="10%", set_aside="10%").resolved()
