@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import json
 import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from bertkit.files import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -73,8 +74,6 @@ def named_here(name: str, rates: Mapping[str, float]) -> str:
 
 def write_result(name: str, values: dict[str, Any]) -> Path:
     """Write results/NAME.json, whole or not at all."""
-    RESULTS.mkdir(exist_ok=True)
-    path, partial = RESULTS / f"{name}.json", RESULTS / f".{name}.json.partial"
-    partial.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    path = RESULTS / f"{name}.json"
+    write_json(path, values)
     return path

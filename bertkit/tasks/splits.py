@@ -100,7 +100,7 @@ class _Source:
         recipe = self.recipe
         kept, *held = self._split(self._remaining[0], recipe.held_out_share)
         if held and recipe.validation and recipe.has_split("validation"):
-            note = f"--validation {recipe.validation} holds out training rows; the validation rows of {recipe.data} are not read"
+            note = f"--validation {recipe.validation} holds out training rows; those that {recipe.data} has are not read"
             kept = kept.with_remarks(Remarks.of(note=note))
         return [kept, *held]
 

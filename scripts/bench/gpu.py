@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from bertkit.files import read_json
 from scripts import markdown
 from scripts.bench.timed_training import BERTKIT, CORPUS
 from scripts.bench.trainer_peers import SIZES, TRAINERS
@@ -217,13 +218,11 @@ def main() -> None:
 
     if not torch.cuda.is_available():
         raise SystemExit("error: torch finds no GPU here\nhint: `make bench` measures on a CPU")
-    path = RESULTS / f"{NAME}.json"
     command = ["python -m scripts.bench.gpu"]
     values: dict[str, Any] = {"name": NAME, "command": command, "seeds": SEEDS, **provenance(), "tests": "not run", "rows": {}}
-    if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        if before["commit"] == values["commit"] and not options.again:
-            values |= {"tests": before["tests"], "rows": before["rows"]}
+    before = read_json(RESULTS / f"{NAME}.json")
+    if before.get("commit") == values["commit"] and not options.again:
+        values |= {"tests": before["tests"], "rows": before["rows"]}
     if not options.no_tests and not re.match(r"\d+ passed", values["tests"]):
         values["tests"] = run_tests()
         progress.note(f"tests marked gpu: {values['tests']}")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import re
 import shlex
 import shutil
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from bertkit.files import read_json
 from scripts import markdown
 from scripts.bench import engines, gpu, lever_gains, prediction, serving, startup, tables, training
 from scripts.provenance import FP32, RESULTS, ROOT, write_result
@@ -155,8 +155,7 @@ def table_of(name: str) -> str:
 
 def load_results(table: str) -> list[dict[str, Any]]:
     """What has been run of the entries that a table shows, in its order."""
-    paths = [RESULTS / f"{name}.json" for name in TABLES[table]]
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+    return [values for name in TABLES[table] if (values := read_json(RESULTS / f"{name}.json"))]
 
 
 def rewrite(page: str) -> str:

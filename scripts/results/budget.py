@@ -14,7 +14,6 @@ run; those in it are not made again, and a run that was stopped resumes. Run it 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shlex
@@ -31,7 +30,7 @@ from typer.testing import CliRunner
 
 from bertkit.cli.commands import app
 from bertkit.cli.presets import PRETRAINING_PRESETS
-from bertkit.files import write_json
+from bertkit.files import read_json, write_json
 from bertkit.runs.pretraining import steps as planning
 from scripts import markdown
 from scripts.provenance import ROOT, provenance, write_result
@@ -99,7 +98,7 @@ def stored(minutes: float) -> dict[str, Any]:
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         return {"plan": {}, "cores": torch.get_num_threads(), "stages": {}}
-    return json.loads(path.read_text(encoding="utf-8"))
+    return read_json(path)
 
 
 def _state(minutes: float) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 from scripts import markdown
 from scripts.provenance import ROOT
 from scripts.results import budget, pretraining
-from scripts.results.command_lines import SEED, origin_of, run_commands
+from scripts.results.command_lines import SEED, run_commands
 
 NAME = "budget_models"
 FOLDER = f"runs/results/{NAME}"
@@ -30,7 +30,7 @@ def _pretrain(model: str) -> str:
     return f"bertkit {' '.join(words)} --max-steps {STEPS[model]} --precision bf16 --output-dir {FOLDERS[model]}"
 
 
-# what is there when a command has done its work -> the command
+# the file that a command makes -> the command
 COMMANDS = {f"{FOLDERS[model]}/README.md": _pretrain(model) for model in STEPS}
 
 
@@ -46,14 +46,14 @@ def measure(*, force: bool) -> dict[str, Any]:
     return {
         "name": NAME,
         "command": commands(),
-        **origin_of(made_by[f"{FOLDERS[PRESET]}/README.md"]),
+        **made_by[f"{FOLDERS[PRESET]}/README.md"]["origin"],
         "seeds": [SEED],
         "model": {"name": "fresh weights, 4 layers of 256"},
         "models": {
             model: {
                 "steps": STEPS[model],
                 "loss": round(budget.held_out_loss(ROOT / folder), 4),
-                "commit": origin_of(made_by[f"{folder}/README.md"])["commit"],
+                "commit": made_by[f"{folder}/README.md"]["origin"]["commit"],
             }
             for model, folder in FOLDERS.items()
         },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertkit.files import read_json, write_json
 from scripts.provenance import ROOT, provenance
 
 DATA = "$BERTKIT_TEST_DATA"
@@ -39,31 +39,28 @@ def execute(line: str, seed: int, *more: str, stdin: str | None = None) -> str:
 def run_commands(
     commands: Mapping[str, str], folder: Path, *, force: bool, after: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Run each command whose file is missing, and resume one that was stopped. Returns the command line and the origin of each
-    file, which are kept in the folder. A command is run anew if one before it was. after: what an earlier call returned.
+    """Run each command whose file is missing, and resume one that was stopped. A command is run anew if one before it was.
+
+    Returns the command line of each file and its origin (`provenance`), which are kept in the folder. after: what an earlier
+    call returned.
     """
     before = {made: _identity(each) for made, each in (after or {}).items()}
     kept = folder / "made_by.json"
-    made_by = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    made_by = read_json(kept)
     folder.mkdir(parents=True, exist_ok=True)
     for made, line in commands.items():
-        entry = {"after": {**before}, **made_by.get(made, {})}  # of the first format, without `after`, it is taken to be right
+        entry = made_by.get(made, {})
         is_same = entry.get("command") == line and entry["after"] == before and not force
         made_by[made] = entry if is_same else {"command": line, "origin": provenance(), "after": {**before}}
-        kept.write_text(json.dumps(made_by, indent=2), encoding="utf-8")
+        write_json(kept, made_by)
         if not (is_same and (ROOT / made).is_file()):
             execute(line if is_same else f"{line} --overwrite", SEED)
         before[made] = _identity(made_by[made])
     return made_by
 
 
-def origin_of(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The `provenance` of what `run_commands` made; an entry of the first format has only the commit."""
-    return {**entry["origin"]} if "origin" in entry else {**provenance(), "commit": entry["commit"]}
-
-
 def _identity(entry: Mapping[str, Any]) -> list[str]:
-    return [entry["command"], origin_of(entry)["commit"]]
+    return [entry["command"], entry["origin"]["commit"]]
 
 
 class Measured(NamedTuple):
@@ -76,10 +73,10 @@ class Measured(NamedTuple):
 def measured_once(kept: Path, lines: Sequence[str], measure: Callable[[], dict[str, Any]], *, force: bool) -> Measured:
     """What a function measures by these command lines; if a file has kept what they gave before, that, with its origin."""
     if kept.is_file() and not force:
-        found = json.loads(kept.read_text(encoding="utf-8"))
+        found = read_json(kept)
         if found.keys() == {*Measured._fields} and found["origin"]["command"] == [*lines]:
             return Measured(**found)
     kept.parent.mkdir(parents=True, exist_ok=True)
     measured = Measured(measure(), {"command": [*lines], **provenance()})
-    kept.write_text(json.dumps(measured._asdict()), encoding="utf-8")
+    write_json(kept, measured._asdict())
     return measured

@@ -6,13 +6,13 @@ results` runs this; docs/defaults.md explains the rule.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bertkit.files import read_json
 from scripts import markdown
 from scripts.provenance import ROOT
 from scripts.results import comparison
@@ -63,7 +63,7 @@ def _measure_set(each: DataSet, folder: Path, force: bool) -> dict[str, Any]:
     run_commands(dict(zip(made, lines, strict=True)), ROOT / folder, force=force)
     compared = comparison.compare(f"{quoted}/fixed", f"{quoted}/chosen", "--split test")
     runs = {
-        side: [json.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / folder / side).glob("seed-*/run.json"))]
+        side: [read_json(path) for path in sorted((ROOT / folder / side).glob("seed-*/run.json"))]
         for side in ("fixed", "chosen")
     }
     first = runs["chosen"][0]

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertkit.files import read_json, write_json
 from bertkit.runs import series
+from bertkit.runs.scoring import CONSTANT
 from scripts import markdown
 from scripts.provenance import ROOT, provenance
 from scripts.results.command_lines import execute
@@ -34,17 +36,17 @@ def run_seed(entry: Entry, seed: int, commit: str, *, force: bool, max_steps: st
     folder.mkdir(parents=True, exist_ok=True)
     run, kept = folder / f"seed-{seed}", folder / f"seed-{seed}.json"
     made_by = {"command": commands(entry), "commit": commit, "max_steps": max_steps}
-    before = _read(kept)
-    if force or before is None or before["made_by"] != made_by:
+    before = read_json(kept)
+    if force or before.get("made_by") != made_by:
         shutil.rmtree(run, ignore_errors=True)
         before = {"made_by": made_by}
-        kept.write_text(json.dumps(before), encoding="utf-8")
+        write_json(kept, before)
     if "scores" in before:
         return before
     finetune, *evaluation = commands(entry)
-    if (_read(run / "run.json") or {}).get("status") != "finished":
+    if read_json(run / "run.json").get("status") != "finished":
         execute(finetune, seed, *(("--max-steps", max_steps) if max_steps else ()))
-    finished = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    finished = read_json(run / "run.json")
     scores = json.loads(execute(evaluation[0], seed)) if evaluation else finished["best"]["scores"]
     values = {
         "made_by": made_by,
@@ -57,19 +59,9 @@ def run_seed(entry: Entry, seed: int, commit: str, *, force: bool, max_steps: st
         "training": {name: value for name, value in finished["training"].items() if name != "seed"},
         "rows": {split: data["rows"] for split, data in finished["data"].items()},
     }
-    kept.write_text(json.dumps(values), encoding="utf-8")
+    write_json(kept, values)
     shutil.rmtree(run)
     return values
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-CONSTANT = "constant_predictions"  # the mark of a run that says the same of every row
 
 
 def _main_scores(scores: Mapping[str, float | None]) -> dict[str, float | None]:

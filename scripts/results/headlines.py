@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from typing import Any
 
+from bertkit.files import read_json
 from scripts.bench import training
 from scripts.provenance import RESULTS
 from scripts.results import trainer
@@ -61,4 +61,4 @@ def _machine(values: dict[str, Any]) -> str:
 
 
 def _read(name: str) -> dict[str, Any]:
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return read_json(RESULTS / f"{name}.json")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bertkit.files import read_json
 from scripts import markdown
 from scripts.provenance import PACKAGES, ROOT, provenance
 from scripts.results.command_lines import DATA, execute, filled_in
@@ -57,11 +57,11 @@ def measure(*, force: bool) -> dict[str, Any]:
         execute(COMMANDS[name], 0)
         with (folder / output / "label_errors.csv").open(encoding="utf-8", newline="") as file:
             ranked = [*csv.DictReader(file)]
-        found = json.loads((folder / output / "label_errors.json").read_text(encoding="utf-8"))
+        found = read_json(folder / output / "label_errors.json")
         sets[name] = _recalls(ranked, lines) | {"likely_errors": found["rows_with_likely_errors"]}
         if name == "SST-2":  # of two classes the table has all probabilities
             sets[name]["cleanlab"] = _recall(_by_cleanlab(ranked), lines)
-    run = json.loads((folder / "sst2" / "folds" / "fold-1" / "run.json").read_text(encoding="utf-8"))
+    run = read_json(folder / "sst2" / "folds" / "fold-1" / "run.json")
     origin = provenance((*PACKAGES, "cleanlab")) | {"model": run["model"], "seeds": [run["training"]["seed"]]}
     return {"name": NAME, "command": commands(), **origin, "changed_share": CHANGED, "first": FIRST, "sets": sets}
 

@@ -7,17 +7,17 @@ stopped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from bertkit.files import read_json
 from scripts import markdown
 from scripts.provenance import ROOT
 from scripts.results import comparison
-from scripts.results.command_lines import DATA, filled_in, origin_of, run_commands
+from scripts.results.command_lines import DATA, filled_in, run_commands
 
 NAME = "own_text"
 SEEDS = 5
@@ -104,7 +104,7 @@ def measure(*, force: bool) -> dict[str, Any]:
             "vocabularies": {origin: _measure_vocabulary(each, origin, characters) for origin in ORIGINS[1:]},
             "task": _compare(each),
         }
-    origin = origin_of(next(iter(made_by.values()))) | {"model": {"name": "fresh weights, 4 layers of 256"}}
+    origin = next(iter(made_by.values()))["origin"] | {"model": {"name": "fresh weights, 4 layers of 256"}}
     return {"name": NAME, "command": commands(), **origin, "seeds": [*range(1, SEEDS + 1)], "languages": languages}
 
 
@@ -119,7 +119,7 @@ def _measure_vocabulary(each: Language, origin: str, characters: int) -> dict[st
     tokenizer = Tokenizer.load(folder / "corpus")
     texts = TextSources([str(ROOT / text)], text_column=options[1] if options else "text")
     fit = Fit.of(tokenizer, count_words(texts, tokenizer))
-    run = json.loads((folder / "model" / "run.json").read_text(encoding="utf-8"))
+    run = read_json(folder / "model" / "run.json")
     loss = run["best"]["scores"]["validation/mlm_loss"]
     pieces = read_meta(folder / "corpus")["validation"]["tokens"]
     values = {"steps": run["total_steps"], "mlm_loss": loss, "loss_per_character": loss * pieces / characters}

@@ -7,15 +7,15 @@ where it was stopped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bertkit.files import read_json
 from scripts import markdown
 from scripts.provenance import ROOT
 from scripts.results import budget_models, comparison
-from scripts.results.command_lines import DATA, origin_of, run_commands
+from scripts.results.command_lines import DATA, run_commands
 from scripts.results.entries import AFTER_NLI, BY_PRECISION, FROM_BUDGET
 
 SEEDS = 5
@@ -68,12 +68,11 @@ class Paired:
         """
         prepared = run_commands(self.ways.prepared, ROOT / self.ways.folder, force=False)
         made_by = run_commands(self.training, ROOT / self.ways.folder / self.name, force=force, after=prepared)
-        origin = origin_of(made_by[next(iter(self.training))])
-        run = json.loads((ROOT / self.runs[0] / "seed-1" / "run.json").read_text(encoding="utf-8"))
+        run = read_json(ROOT / self.runs[0] / "seed-1" / "run.json")
         return {
             "name": self.name,
             "command": self.commands(),
-            **origin,
+            **made_by[next(iter(self.training))]["origin"],
             "seeds": list(range(1, SEEDS + 1)),
             "model": run["model"],
             "data_set": self.recipe.split()[0],

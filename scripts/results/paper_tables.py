@@ -5,13 +5,13 @@ A table takes hours; its runs are kept in runs/results/tables, and the same comm
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from bertkit.files import read_json
 from bertkit.reproduce.table import read_scale, tables_at
 from scripts import markdown
 from scripts.provenance import ROOT, provenance
@@ -37,7 +37,7 @@ def measure(name: str, *, force: bool) -> dict[str, Any]:
         _forget()
     origin, (line,) = provenance(), commands(name)
     execute(line, 0)
-    found = json.loads((ROOT / FOLDER / f"{TABLES[name]}.json").read_text(encoding="utf-8"))
+    found = read_json(ROOT / FOLDER / f"{TABLES[name]}.json")
     cells = [{key: value for key, value in cell.items() if key != "commands"} for cell in found["cells"]]
     seeds = list(range(1, max(cell["seeds"] for cell in cells) + 1))
     starts = ", ".join(dict.fromkeys(re.sub(r", at step \d+$", "", cell["start"]) for cell in cells))

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
-from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from bertkit.files import read_json
+from bertkit.runs.pretraining.pretrain import UNIGRAM
 from scripts import markdown
 from scripts.provenance import RESULTS, ROOT
-from scripts.results.command_lines import DATA, SEED, execute, origin_of, run_commands
+from scripts.results.command_lines import DATA, SEED, execute, run_commands
 
 NAME = "pretraining"
 TEXT = f"{DATA}/text-en"
@@ -24,7 +24,7 @@ FOLDER = f"runs/results/{NAME}"
 MODEL, RANDOM, CONTINUED = f"{FOLDER}/model", f"{FOLDER}/random", f"{FOLDER}/continued"
 OWN_TEXT = "recipes/data/helpdesk/text"
 CORPUS = f"{FOLDER}/corpus"
-# what is there when a command has done its work -> the command
+# the file that a command makes -> the command
 CORPUS_COMMANDS = {
     f"{FOLDER}/tokenizer/vocab.txt": f"bertkit tokenizer train {TEXT} --vocab-size 16384 --output-dir {FOLDER}/tokenizer",
     f"{CORPUS}/meta.json": f"bertkit corpus build {TEXT} --tokenizer {FOLDER}/tokenizer --validation 1% --output-dir {CORPUS}",
@@ -70,14 +70,14 @@ def measure(*, force: bool) -> dict[str, Any]:
     made_by = run_commands(COMMANDS, ROOT / FOLDER, force=force)
     scores = json.loads(execute(EVALUATE, SEED))
     fills = [json.loads(line) for line in execute(PREDICT, SEED, stdin="\n".join(LINES) + "\n").splitlines()]
-    run = json.loads((ROOT / MODEL / "run.json").read_text(encoding="utf-8"))
+    run = read_json(ROOT / MODEL / "run.json")
     log = [json.loads(line) for line in (ROOT / MODEL / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    meta = json.loads((ROOT / CORPUS / "meta.json").read_text(encoding="utf-8"))
+    meta = read_json(ROOT / CORPUS / "meta.json")
     counts = ("documents", "sentences", "tokens")
     values = {
         "name": NAME,
         "command": commands(),
-        **origin_of(made_by[f"{MODEL}/README.md"]),
+        **made_by[f"{MODEL}/README.md"]["origin"],
         "seeds": [SEED],
         "model": {"name": "fresh weights, 4 layers of 256"},
         "training": run["training"],
@@ -86,31 +86,12 @@ def measure(*, force: bool) -> dict[str, Any]:
         "steps": {"best": run["best"]["step"], "last": run["last"]["step"]},
         "seconds": {str(SEED): run["seconds"]},
         "scores": scores,
-        "unigram": unigram_loss(ROOT / CORPUS, run["training"]),
+        "unigram": run["baselines"][UNIGRAM],
         "fills": fills,
         **course(log),
     }
     (RESULTS / f"{NAME}.svg").write_text(draw(values), encoding="utf-8")
     return values
-
-
-def unigram_loss(corpus: Path, training: Mapping[str, Any]) -> float:
-    """The mean loss, in nats, of the tokens that the evaluation asks for, by how often each is in the training data."""
-    from bertkit.config import PretrainConfig
-    from bertkit.corpus.corpora import open_corpora
-    from bertkit.corpus.shard import Shards
-    from bertkit.model.devices import start_accelerator
-    from bertkit.runs.pretraining import held_out
-    from bertkit.runs.pretraining.pretrain import SHARDS_COUNTED
-    from bertkit.runs.pretraining.sequences import held_out_sequences
-    from bertkit.text.tokenizer import Tokenizer
-
-    opened, tokenizer = open_corpora([corpus]), Tokenizer.load(corpus)
-    sequences = held_out_sequences(opened, tokenizer, PretrainConfig.of(dict(training)))
-    assert sequences is not None
-    shards = islice(Shards(corpus, opened[0].meta["train"]["shards"]), SHARDS_COUNTED)
-    targets = sequences.features.labels["mlm"].values
-    return held_out.unigram_loss([(1.0, shards)], tokenizer.vocab_size, targets, start_accelerator("cpu"))
 
 
 def course(log: Iterable[Mapping[str, float]]) -> dict[str, list[list[float]]]:

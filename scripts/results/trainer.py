@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bertkit.files import read_json
 from scripts import markdown
 from scripts.provenance import RESULTS, ROOT
 from scripts.results import entry_results
@@ -166,7 +167,7 @@ def sides(values: Mapping[str, Any], task: str) -> tuple[list[float], list[float
     path = RESULTS / f"{task}.json"
     if not path.is_file():
         return None
-    last = json.loads(path.read_text(encoding="utf-8"))["last"]
+    last = read_json(path)["last"]
     seeds = [str(seed) for seed in values["seeds"]]
     if not set(seeds) <= set(last):
         return None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.results import command_lines
-from scripts.results.command_lines import measured_once, origin_of, run_commands
+from scripts.results.command_lines import measured_once, run_commands
 
 
 @pytest.fixture
@@ -39,17 +38,6 @@ def test_what_was_made_from_something_that_changed_is_made_again(ran: list[str],
     assert ran[2:] == ["finetune b"]
     run_commands(commands | {"a": "pretrain longer a"}, tmp_path / "kept", force=False)
     assert ran[3:] == ["pretrain longer a --overwrite", "finetune b --overwrite"]
-
-
-def test_an_entry_of_the_first_format_is_taken_to_be_right_once(ran: list[str], tmp_path: Path) -> None:
-    commands, kept = {"a": "pretrain a", "b": "finetune b"}, tmp_path / "kept" / "made_by.json"
-    run_commands(commands, tmp_path / "kept", force=False)
-    old = {made: {"command": line, "commit": "0123"} for made, line in commands.items()}
-    kept.write_text(json.dumps(old), encoding="utf-8")
-    made_by = run_commands(commands, tmp_path / "kept", force=False)
-    assert (len(ran), origin_of(made_by["a"])["commit"]) == (2, "0123")
-    run_commands(commands | {"a": "pretrain longer a"}, tmp_path / "kept", force=False)
-    assert ran[2:] == ["pretrain longer a --overwrite", "finetune b --overwrite"]
 
 
 def test_what_comes_first_may_be_in_another_folder(ran: list[str], tmp_path: Path) -> None:

@@ -6,20 +6,12 @@ import json
 import math
 import re
 import statistics
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bertkit.config import PretrainConfig, filled
-from bertkit.corpus.build import CorpusConfig, build_corpus
-from bertkit.corpus.corpora import open_corpora
-from bertkit.corpus.directory import read_meta
-from bertkit.corpus.shard import Shard
-from bertkit.runs.pretraining.sequences import held_out_sequences
 from bertkit.tasks.baselines import BAG_OF_WORDS, MAJORITY
-from bertkit.text.tokenizer import Tokenizer
 from scripts import provenance
 from scripts.bench import gpu, serving, startup, training
 from scripts.provenance import FP32
@@ -362,21 +354,6 @@ def test_the_course_of_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
     log = [{"step": step, "loss": float(step)} for step in (1, 2, 3)]
     log.insert(2, {"step": 2, "validation/mlm_loss": 1.5, "validation/nsp_accuracy": 0.5})
     assert pretraining.course(log) == {"training_loss": [[2, 1.5], [3, 3.0]], "held_out": [[2, 1.5, 0.5]]}
-
-
-def test_the_unigram_loss_by_counting(tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
-    text = "\n\n".join(f"the good movie {'plays ' * (number % 7)}.\none two three ." for number in range(200))
-    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
-    corpus = tmp_path / "corpus"
-    build_corpus([str(tmp_path / "a.txt")], tiny_tokenizer_dir, corpus, CorpusConfig(held_out=0.3))
-    training = {"max_length": 32, "objective": "mlm+nsp", "seed": 1, "schedule": "linear"}
-    config = filled(PretrainConfig(**training))
-    features = held_out_sequences(open_corpora([corpus]), Tokenizer.load(corpus), config).features
-    counts: Counter[int] = Counter(range(Tokenizer.load(corpus).vocab_size))
-    for shard in read_meta(corpus)["train"]["shards"]:
-        counts.update(Shard.load(corpus / shard["name"]).input_ids.tolist())
-    losses = [-math.log(counts[token] / counts.total()) for token in features.labels["mlm"].values.tolist()]
-    assert pretraining.unigram_loss(corpus, training) == pytest.approx(sum(losses) / len(losses))
 
 
 def test_blocks_show_what_has_been_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

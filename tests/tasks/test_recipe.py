@@ -652,9 +652,9 @@ def test_validation_rows_that_a_share_replaces_are_noted(tmp_path: Path) -> None
     recipe = TextClassification(data=str(tmp_path), validation="10%").resolved()
     rows, _ = read_splits(recipe)
     assert all(text.startswith("train") for text in rows["validation"].columns["text"])
-    assert [note for note in rows["train"].remarks.notes if "validation rows" in note and str(tmp_path) in note]
+    assert [note for note in rows["train"].remarks.notes if "are not read" in note and str(tmp_path) in note]
     (tmp_path / "validation.csv").unlink()
-    assert not [note for note in read_splits(recipe).rows["train"].remarks.notes if "validation rows" in note]
+    assert not [note for note in read_splits(recipe).rows["train"].remarks.notes if "are not read" in note]
 
 
 def test_a_split_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
