@@ -362,7 +362,7 @@ class PretrainConfig(TrainConfig):
     masking: str = option(
         "token", "what to mask: single tokens, whole words, or whole --entities and words", choices=MASKINGS, commands=SEQUENCES
     )
-    entities: str | None = option(None, "text file, an entity or phrase per line, for --masking entities", commands=SEQUENCES)
+    entities: str | None = option(None, "file, an entity per line, for --masking entities", unit="file", commands=SEQUENCES)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> PretrainConfig:

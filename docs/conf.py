@@ -15,9 +15,9 @@ pygments_style = "default"
 
 
 def add_contents(app, page, source):
-    """Give the first page a hidden table of contents, in the order of its links; hosts of Markdown show none."""
+    """Give the first page a hidden table of contents, in the order of its lists; hosts of Markdown show none."""
     if page == "index":
-        pages = re.findall(r"\]\((\w+)\.md\)", source[0])
+        pages = re.findall(r"^- \[[^]]+\]\((\w+)\.md\)", source[0], flags=re.MULTILINE)
         missing = {path.stem for path in Path(app.srcdir).glob("*.md")} - {"index", *pages}
         assert not missing, f"index.md links to no {', '.join(missing)}"
         source[0] += "\n```{toctree}\n:hidden:\n" + "\n".join(pages) + "\n```\n"

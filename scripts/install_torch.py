@@ -62,7 +62,7 @@ def install(version: str, *, platform: str, has_gpu: bool, pip: Pip) -> int:
         code, _ = pip("install", *place, f"torch=={version}+cpu", show=False)
         if code == 0:
             return 0
-        print("it could not be had: installing the default build, which works as well but is larger", flush=True)
+        print("the CPU-only build is not available; installing the default build, which is larger", flush=True)
     return pip("install", *constrained, f"torch=={version}", show=True)[0]
 
 

@@ -62,8 +62,9 @@ def check(
     """Show data as training will see it, and report problems; exit code 3 if there are errors.
 
     Labelled data: labels and their counts, labels missing from training, duplicates and contradictions within and across
-    splits, empty texts, broken characters, and with --model sequence lengths, \\[UNK] and examples. A corpus: its first
-    sequences and prediction targets; with a training run's options, exactly the ones that run sees.
+    splits, empty texts, broken characters, and baselines; with --model also sequence lengths, \\[UNK], examples, and the
+    memory and time of training. A corpus: its first sequences and prediction targets; with a training run's options, exactly
+    the ones that run sees.
 
     Only --label-errors and --learning-curve train models; if stopped, the same command resumes. With them, TARGET is a
     data file or folder, a run, a recipe, or a task family with --train.

@@ -31,7 +31,7 @@ def build(
         list[str],
         typer.Argument(
             help="Files, folders, globs or URLs of .txt, .md, .html, .jsonl, .csv or .parquet, also compressed; "
-            "hub:OWNER/NAME; - is stdin.",
+            "hub:OWNER/NAME or hub:OWNER/NAME:CONFIGURATION; - is stdin.",
             metavar="TEXT...",
         ),
     ],

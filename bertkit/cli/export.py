@@ -33,7 +33,7 @@ def export(
 
     [bold]bertkit export runs/mine --output-dir exported/mine[/]
 
-    [bold]bertkit export runs/mine --int8 --output-dir exported/mine[/]
+    [bold]bertkit export runs/mine --int8 --output-dir exported/small[/]
     """
     from bertkit.runs.export.folder import export as export_model
     from bertkit.runs.series import runs_to_use

@@ -31,8 +31,8 @@ def recipe_names(prefix: str) -> list[str]:
 RecipeName = Annotated[
     str | None,
     typer.Argument(
-        help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue (all its tasks). Default: "
-        "the family that fits --train or --data.",
+        help="A recipe (`bertkit recipes` lists them), a file ./my_task.py, a task family, or glue (all nine GLUE tasks). "
+        "Default: the family that fits --train or --data.",
         autocompletion=recipe_names,
         show_default=False,
     ),
@@ -72,7 +72,7 @@ RecipeOfRuns = Annotated[str | None, typer.Option(help="The runs' own recipe fil
 AsJson = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
 NewRun = Annotated[Path | None, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")]
 OutputDir = Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Move the old content of the output folder aside.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start over; the old folder is kept as FOLDER.old-1.")]
 Resume = Annotated[
     str,
     typer.Option(

@@ -29,7 +29,8 @@ def serve(
 ) -> None:
     """Serve models over HTTP, in the request formats of Hugging Face's clients and of text-embeddings-inference.
 
-    Concurrent requests are batched. Texts are not logged. Ctrl-C stops the server after it has answered all accepted requests.
+    Concurrent requests are batched. Texts are logged only with --log-texts. Ctrl-C stops the server after it has answered all
+    accepted requests.
 
     [bold]bertkit serve runs/mine[/]
 

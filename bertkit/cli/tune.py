@@ -62,7 +62,8 @@ def tune(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Time for the trials, such as 2h or 30m: no trial starts that would end later. Retraining the winner is extra."
+            help="Time limit for the trials, such as 2h or 30m: a trial starts only if it should end in time. Training the "
+            "winner again is not included."
         ),
     ] = None,
     prune: Annotated[

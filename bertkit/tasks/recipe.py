@@ -56,18 +56,19 @@ class Recipe(ABC):
     dataset: Hub | Embedded | Callable[[str], Iterable[Mapping[str, Any]]] | None = None
     folder: Folder = Folder()
     data: str | None = option(
-        None, "folder with train, dev/validation and test files, instead of the hub's data", commands=USE, replaces=SPLITS
+        None, "folder with files named train, validation or dev, and test", unit="folder", commands=USE, replaces=SPLITS
     )
     train: str | None = option(
         None,
         "file to train on, or its URL: CSV, TSV, JSONL, Parquet, Excel, CoNLL, SQuAD JSON or text; also compressed",
+        unit="file",
         commands=DATA,
         replaces=("data",),
     )
     validation: str | None = option(
-        None, "file to evaluate on, a share of the training rows such as 10%, or a fold of them such as 1/5", commands=DATA
+        None, "file to evaluate on, or a share of the training rows (10%) or a fold of them (1/5)", unit="file", commands=DATA
     )
-    test: str | None = option(None, "file of the test split", commands=DATA)
+    test: str | None = option(None, "file of the test split", unit="file", commands=DATA)
     columns: tuple[str, ...] | None = option(None, "names of the columns of files without a header", commands=USE)
     separator: str | None = option(
         None,

@@ -176,7 +176,7 @@ def render(values: Mapping[str, Any]) -> str:
         cards = {each.get("gpu") for each in there.values()}
         rates = {side: each["real_tokens_per_s"] for side, each in there.items()}
         ours, theirs = ({side: rate for side, rate in rates.items() if (side in BERTKIT) == own} for own in (True, False))
-        if ours and theirs and len(cards) == 1:  # a run may have gone on on another card
+        if ours and theirs and len(cards) == 1:  # a run may have been resumed on another GPU
             first, second = max(ours, key=ours.__getitem__), max(theirs, key=theirs.__getitem__)
             ratio = f"**{ours[first] / theirs[second]:.2f}**"
             ratios.append([work.name, f"{label(first)} to {label(second)}", ratio])

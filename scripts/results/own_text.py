@@ -22,7 +22,7 @@ from scripts.results.command_lines import DATA, filled_in, run_commands
 NAME = "own_text"
 SEEDS = 5
 GENERAL_HOURS = 0.5  # of pre-training on general text
-OWN_HOURS = 0.1  # of going on with one's own text, with either vocabulary
+OWN_HOURS = 0.1  # of continued pre-training, with each vocabulary
 FOLDER = f"runs/results/{NAME}"
 ORIGINS = ("before", "old tokens", "new tokens")
 PAIRS = (ORIGINS[:2], ORIGINS[::2], ORIGINS[1:])

@@ -35,7 +35,7 @@ COMMANDS = {
     f"--learning-rate 1e-3 --warmup-ratio 0.1 --dropout 0 --output-dir {MODEL}",
     # the same model with random weights: one step at a learning rate of 0
     f"{RANDOM}/README.md": f"bertkit pretrain {CORPUS} --model-size mini --max-steps 1 --learning-rate 0 --output-dir {RANDOM}",
-    # the pre-trained one gone on with, on the text of the embedded help desk
+    # continued pre-training on the text of the embedded help desk
     f"{FOLDER}/own_corpus/meta.json": f"bertkit corpus build {OWN_TEXT} --tokenizer {MODEL} --validation 10% "
     f"--output-dir {FOLDER}/own_corpus",
     f"{CONTINUED}/README.md": f"bertkit pretrain {FOLDER}/own_corpus --model {MODEL} --max-length 64 --batch-size 32 "

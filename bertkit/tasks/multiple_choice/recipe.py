@@ -37,12 +37,14 @@ class MultipleChoice(PoolingRecipe):
     formats: ClassVar[tuple[Format, ...]] = CHOICES
     has_classes: ClassVar[bool] = False  # positions among the choices are not learned
 
-    text: str | None = option(None, "column of the text; A,B,... joins several columns", commands=USE)
-    question: str | None = option(None, "column of the question, or of the beginning of every choice", commands=USE)
-    choices: tuple[str, ...] | None = option(
-        None, "columns of the choices, or the one column with a list of them", commands=USE
+    text: str | None = option(None, "column of the text; A,B,... joins several columns", unit="column", commands=USE)
+    question: str | None = option(
+        None, "column of the question, or of the beginning of every choice", unit="column", commands=USE
     )
-    label: str | None = option(None, "column of the label", commands=DATA)
+    choices: tuple[str, ...] | None = option(
+        None, "columns of the choices, or the one column with a list of them", unit="columns", commands=USE
+    )
+    label: str | None = option(None, "column of the label", unit="column", commands=DATA)
     labels_are: str | None = None
 
     def resolved(self) -> Self:

@@ -36,10 +36,12 @@ class QuestionAnswering(Recipe):
     formats: ClassVar[tuple[Format, ...]] = (SQUAD, *TABLES)
 
     training: TrainConfig = TrainConfig(max_length=384)
-    question: str | None = option(None, "column of the question; for plain text, the question itself", commands=USE)
-    context: str | None = option(None, "column of the text that answers the question", commands=USE)
+    question: str | None = option(
+        None, "column of the question; for plain text, the question itself", unit="column", commands=USE
+    )
+    context: str | None = option(None, "column of the text that answers the question", unit="column", commands=USE)
     answers: str | None = option(
-        None, "column of the answers; answer_start is inside them or in a column of that name", commands=DATA
+        None, "column of the answers; answer_start is inside them or in a column of that name", unit="column", commands=DATA
     )
     doc_stride: int = option(
         128, "distance between the starts of successive windows of a long context", unit="tokens", minimum=1, commands=USE
@@ -50,7 +52,7 @@ class QuestionAnswering(Recipe):
     max_answer_length: int = option(30, "longest answer", unit="tokens", minimum=1, commands=USE)
     n_best_size: int = option(20, "number of ranked answers to each question", minimum=1, commands=USE)
     unanswerable: bool | None = option(
-        None, "allow questions without an answer; default: if the training data has some", commands=USE
+        None, "whether questions may have no answer; default: yes if some in the training data have none", commands=USE
     )
     matching: str = option(
         "auto",

@@ -59,11 +59,16 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     in_order: ClassVar[tuple[str, ...]] = INPUTS
 
     text: str | None = option(
-        None, "column of the text, or of a pair's first text; A,B,... joins several columns", commands=USE
+        None, "column of the text, or of a pair's first text; A,B,... joins several columns", unit="column", commands=USE
     )
-    text_pair: str | None = option(None, "column of a pair's second text; A,B,... joins several columns", commands=USE)
+    text_pair: str | None = option(
+        None, "column of a pair's second text; A,B,... joins several columns", unit="column", commands=USE
+    )
     label: str | None = option(
-        None, "column of the label; with --multi-label also several columns of 0 and 1, as in toxic,rude", commands=DATA
+        None,
+        "column of the label; with --multi-label also several columns of 0 and 1, as in toxic,rude",
+        unit="column",
+        commands=DATA,
     )
     labels: tuple[str, ...] | None = option(
         None,

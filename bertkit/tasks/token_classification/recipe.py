@@ -40,12 +40,12 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
     formats: ClassVar[tuple[Format, ...]] = TAGGED
 
     tokens: str | None = option(
-        None, "column of the words in JSON or a table: a list, or text separated by spaces", commands=USE
+        None, "column of the words in JSON or a table: a list, or text separated by spaces", unit="column", commands=USE
     )
-    tags: str | None = option(None, "column of the tags, in the same form", commands=DATA)
-    text: str | None = option(None, "column of the text", commands=USE)
+    tags: str | None = option(None, "column of the tags, in the same form", unit="column", commands=DATA)
+    text: str | None = option(None, "column of the text", unit="column", commands=USE)
     entities: str | None = option(
-        None, "column of the entities of a text: a list of [start, end, label], in characters", commands=DATA
+        None, "column of the entities of a text: a list of [start, end, label], in characters", unit="column", commands=DATA
     )
     words: str | None = option(
         None,
@@ -58,6 +58,7 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
         None,
         "column of the tag in CoNLL files: a number from 1, or in CoNLL-U a name such as xpos; default: the last one; in "
         "CoNLL-U, upos",
+        unit="column",
         commands=USE,
     )
     labels: tuple[str, ...] | None = option(
@@ -74,7 +75,9 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
     )
     constrained: bool = option(False, "predict only sequences of tags that the scheme allows", commands=USE)
     intent: bool = option(False, "also learn and predict the intent of the whole sentence", commands=DATA)
-    intent_column: str | None = option(None, "column of the intent; default: intent or label", commands=DATA, needs="intent")
+    intent_column: str | None = option(
+        None, "column of the intent; default: intent or label", unit="column", commands=DATA, needs="intent"
+    )
 
     def resolved(self) -> Self:
         recipe = super().resolved()
