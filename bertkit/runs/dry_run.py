@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
@@ -25,28 +25,24 @@ if TYPE_CHECKING:
 TIMED = 3  # steps
 
 
-class Prepared(Protocol):
-    """What to train. config: includes the resolved precision."""
-
-    @property
-    def module(self) -> nn.Module: ...
-    @property
-    def batches(self) -> Callable[[int], list[Batch]]: ...
-    @property
-    def config(self) -> TrainConfig: ...
-    @property
-    def accelerator(self) -> Accelerator: ...
-
-
-def measure(training: Prepared, *, steps: int, tokens: float, parameters: int) -> dict[str, Any]:
+def measure(
+    module: nn.Module,
+    batches: Callable[[int], list[Batch]],
+    config: TrainConfig,
+    accelerator: Accelerator,
+    *,
+    steps: int,
+    tokens: float,
+    parameters: int,
+) -> dict[str, Any]:
     """Train for a few steps, and show the time and memory that all `steps` would take. Returns {} except on the main process.
 
-    tokens: how many the whole run would read, over all processes. parameters: the number of the model's parameters.
+    config: includes the resolved precision. tokens: how many the whole run would read, over all processes. parameters: the
+    number of the model's parameters.
     """
-    module, config, accelerator = training.module, training.config, training.accelerator
     with tempfile.TemporaryDirectory() as folder:
         logging = replace(config, logging_steps=1)
-        train(module, training.batches, logging, accelerator, total_steps=min(TIMED, steps), run_dir=Path(folder))
+        train(module, batches, logging, accelerator, total_steps=min(TIMED, steps), run_dir=Path(folder))
         log = MetricsLog(Path(folder)).read()
     if not accelerator.is_main_process:  # only the main process has a log
         accelerator.wait_for_everyone()

@@ -65,10 +65,6 @@ class _Fitted(NamedTuple):
     splits: dict[str, Split]
     described: dict[str, dict[str, Any]]
 
-    def examples(self) -> dict[str, Examples]:
-        """The rows of each split."""
-        return {name: split.examples for name, split in self.splits.items()}
-
 
 def finetune(
     request: Request,
@@ -98,11 +94,10 @@ def finetune(
         fitted.splits,
         fitted.pretrained,
         accelerator,
+        baselines=baselines,
         recorded=before.get("dtype"),
         resuming=run.resume_from is not None,
     )
-    examples = fitted.examples() if baselines else {}
-    fitted.splits.clear()  # to free memory: the training has its own copy
     values = describe_run(
         recipe=to_json(fitted.recipe, name=request.name),
         training=fitted.task.recipe.training,
@@ -118,7 +113,7 @@ def finetune(
         num_threads=torch.get_num_threads(),
         total_steps=training.steps,
     )
-    return train_into(run, training, values, examples, on_evaluation, is_part=is_part)
+    return train_into(run, training, values, on_evaluation, is_part=is_part)
 
 
 def try_finetuning(
@@ -128,10 +123,8 @@ def try_finetuning(
     accelerator = _start(request.recipe)
     fitted = _fit(request, accelerator, given, before={})
     _show_examples(fitted, num_examples)
-    training = prepare_training(fitted.task, fitted.splits, fitted.pretrained, accelerator, recorded=None, resuming=False)
-    examples = fitted.examples() if baselines else {}
-    fitted.splits.clear()  # as in a run, whose memory is measured here
-    if (to_beat := baselines_of(training, examples)) is None:
+    training = prepare_training(fitted.task, fitted.splits, fitted.pretrained, accelerator, baselines=baselines)
+    if (to_beat := baselines_of(training)) is None:
         return time_first_steps(training)
     show(to_beat.report())
     return time_first_steps(training) | {"baselines": to_beat.first_scores()}

@@ -52,7 +52,7 @@ class PreparedFinetuning:
     """Everything needed to train a model for a task.
 
     config: includes the resolved precision. num_parameters: of the whole model, including embeddings that training leaves out.
-    held_out: the splits to evaluate.
+    held_out: the splits to evaluate. examples: of every split, for the baselines; empty for none.
     """
 
     task: Task
@@ -64,6 +64,7 @@ class PreparedFinetuning:
     num_parameters: int
     vocabulary: UsedVocabulary
     held_out: dict[str, Split]
+    examples: Mapping[str, Examples]
     batches: Callable[[int], list[Batch]]
     steps_per_epoch: int
     steps: int
@@ -81,18 +82,23 @@ def prepare_training(
     pretrained: Pretrained,
     accelerator: Accelerator,
     *,
-    recorded: str | None,
-    resuming: bool,
+    baselines: bool,
+    recorded: str | None = None,
+    resuming: bool = False,
 ) -> PreparedFinetuning:
-    """Build the model and its batches, and print notes about the training. recorded: the dtype of the run to resume. resuming:
-    whether the weights of a checkpoint will replace the model's.
+    """Build the model and its batches, and print notes about the training. Empties `splits`: the training has its own copy.
+
+    baselines: whether to keep the examples for them. recorded: the dtype of the run to resume. resuming: whether the weights
+    of a checkpoint will replace the model's.
     """
     config, model_config = task.recipe.training, task.configure(pretrained.config)
     module = task.build(model_config)
     start_from(pretrained, module, model_config, config, fresh_head=task.fresh_head, resuming=resuming)
     num_parameters = sum(p.numel() for p in module.parameters())
+    examples = {name: split.examples for name, split in splits.items()} if baselines else {}
     vocabulary = UsedVocabulary([split.features for split in splits.values()], module, config)
     held_out = {name: replace(split, features=vocabulary.narrow(split.features)) for name, split in splits.items()}
+    splits.clear()
     freeze(module, config)
     features = held_out.pop(task.recipe.train_split).features
     if held_out:
@@ -121,6 +127,7 @@ def prepare_training(
         num_parameters=num_parameters,
         vocabulary=vocabulary,
         held_out=held_out,
+        examples=examples,
         batches=training_batches(features, sampler, config.micro_batch_tokens, **place),
         steps_per_epoch=sampler.steps_per_epoch,
         steps=steps,
@@ -133,21 +140,21 @@ def time_first_steps(training: PreparedFinetuning) -> dict[str, Any]:
     steps = training.steps
     sampled = [sum(len(batch.input_ids) for batch in training.batches(step)) for step in range(min(steps, 50))]
     tokens = steps * float(np.mean(sampled)) * training.accelerator.num_processes
-    return measure(training, steps=steps, tokens=tokens, parameters=training.num_parameters)
+    parts = training.module, training.batches, training.config, training.accelerator
+    return measure(*parts, steps=steps, tokens=tokens, parameters=training.num_parameters)
 
 
 def train_into(
     run: RunFolder,
     training: PreparedFinetuning,
     values: dict[str, Any],
-    examples: Mapping[str, Examples],
     on_evaluation: Callable[[float | None], object],
     *,
     is_part: bool,
 ) -> dict[str, Any]:
     """Train, save to the run folder, and show the scores. Returns the final contents of run.json.
 
-    values: the initial contents of run.json. examples: for the baselines; empty for none.
+    values: the initial contents of run.json.
     """
     task, vocabulary, accelerator = training.task, training.vocabulary, training.accelerator
     folder, recipe = run.output.path, task.recipe
@@ -195,7 +202,7 @@ def train_into(
         )
         to_beat = None
         try:  # only now, so that the first step does not wait for them
-            to_beat = baselines_of(training, examples)
+            to_beat = baselines_of(training)
         except UserError as error:  # the run is trained, and finishes anyway
             progress.warn(f"no baselines to compare with: {error}")
         if to_beat is not None:
@@ -237,9 +244,9 @@ class _Evaluations:
         return scored.scores, scored.objective
 
 
-def baselines_of(training: PreparedFinetuning, examples: Mapping[str, Examples]) -> Baselines | None:
+def baselines_of(training: PreparedFinetuning) -> Baselines | None:
     """The baselines on the first evaluated split; None without examples, or without such a split."""
-    task = training.task
+    task, examples = training.task, training.examples
     if not examples or not task.recipe.eval_splits:
         return None
     evaluated = task.recipe.eval_splits[0]

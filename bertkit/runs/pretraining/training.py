@@ -86,7 +86,8 @@ def time_first_steps(training: PreparedPretraining, whole: Sequence[float]) -> d
     mixes = zip(whole, training.mixes, strict=True)
     tokens = sum(steps * float(mix.lengths(mix.numbers_at(0)).sum()) for steps, mix in mixes)
     parameters = sum(parameter.numel() for parameter in training.module.parameters())
-    return measure(training, steps=training.course.steps, tokens=tokens, parameters=parameters)
+    parts = training.module, training.batches, training.config, training.accelerator
+    return measure(*parts, steps=training.course.steps, tokens=tokens, parameters=parameters)
 
 
 def train_into(run: RunFolder, training: PreparedPretraining, values: dict[str, Any]) -> dict[str, Any]:
