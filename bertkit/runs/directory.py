@@ -20,7 +20,7 @@ from bertkit.manifest import MANIFEST, Manifest, raise_if_damaged, replace_files
 from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, refuse_differences
 from bertkit.model.directory import CONFIG_FILES, WEIGHT_FILES
-from bertkit.runs.run_file import RUN_FILE, changed_settings, flat, read_run_file, require_run, write_run_file
+from bertkit.runs.run_file import RUN_FILE, changed_settings, flat, read_run_file, refuse_changed, require_run, write_run_file
 from bertkit.text.tokenizer import TOKENIZER, TOKENIZER_FILES
 from bertkit.training.checkpoint import TRAINING, drop_training_state, has_best, newest_checkpoint, verify_best
 from bertkit.training.metrics_log import LOG_FILE
@@ -119,13 +119,11 @@ class RunFolder:
             what = f"the unfinished run of bertkit {version} draws sequences differently from this version"
             raise UsageError(what, where=str(self.output.path), hint=hint)
         old, new = ({name: run.get(name) for name in _COMPARED} for run in (self.unfinished, values))
-        if changed := changed_settings(old, new):
-            what = f"the folder holds an unfinished run with different settings: {changed}"
-            hint = f"repeat its command, or {NEW_FOLDER}"
-            only_data = not changed_settings(old | {"data": {}}, new | {"data": {}})
-            if values["recipe"].get("family") == PRETRAINING and only_data and _sources(old) != _sources(new):
-                hint = f"to continue with another corpus, repeat its command and add --continue-with CORPUS; or {NEW_FOLDER}"
-            raise UsageError(what, where=str(self.output.path), hint=hint)
+        hint = f"repeat its command, or {NEW_FOLDER}"
+        only_data = not changed_settings(old | {"data": {}}, new | {"data": {}})
+        if values["recipe"].get("family") == PRETRAINING and only_data and _sources(old) != _sources(new):
+            hint = f"to continue with another corpus, repeat its command and add --continue-with CORPUS; or {NEW_FOLDER}"
+        refuse_changed(old, new, "an unfinished run", self.output.path, hint=hint)
 
     @contextmanager
     def open(self, values: dict[str, Any], accelerator: Accelerator) -> Iterator[None]:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bertkit.model.pretrained import Pretrained
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
-from bertkit.tasks.splits import input_paths
+from bertkit.tasks.splits import Splits, input_paths
+from bertkit.tasks.task import Task
 
 
 def recorded_name(recipe: str) -> str:
@@ -37,6 +39,18 @@ class Request:
     def reads(self) -> list[str | Path]:
         """The model's folder or name, and the files and folders of the data and of the recipe's code."""
         return [Path(self.model).expanduser(), *input_paths(self.recipe, self.name)]
+
+    def fit(self, recipe: Recipe, data: Splits, pretrained: Pretrained) -> Task:
+        """The task of this request. recipe: its recipe, resolved, perhaps with other settings or rows. Raises UserError."""
+        assert data.training is not None
+        where = str(pretrained.folder)
+        return Task.fit(recipe, data.training, pretrained.config, fresh_head=self.fresh_head, where=where)
+
+    def refuse_bad_rows(self, recipe: Recipe, data: Splits, pretrained: Pretrained) -> None:
+        """Raise DataError for rows that training would refuse. recipe: as in `fit`."""
+        task = self.fit(recipe, data, pretrained)
+        for rows in data.rows.values():
+            task.examples(rows, labelled=True)
 
     def plan(self, training: Mapping[str, Any], weights: str) -> dict[str, Any]:
         """What the runs of one folder have in common. training: the settings of the training. weights: the model's hash."""

@@ -220,9 +220,14 @@ def finished_run(folder: Path, wanted: Mapping[str, Mapping[str, Any]], hint: st
     if run is None or run["status"] != "finished":
         return None
     old = {part: {name: run[part][name] for name in names if name in run[part]} for part, names in wanted.items()}
-    if changed := changed_settings(old, wanted):
-        raise UsageError(f"the folder holds a run with different settings: {changed}", where=str(folder), hint=hint)
+    refuse_changed(old, wanted, "a run", folder, hint=hint)
     return run
+
+
+def refuse_changed(old: Mapping[str, Any], new: Mapping[str, Any], holds: str, folder: Path, *, hint: str) -> None:
+    """Raise UsageError if settings differ, as `changed_settings` compares them. holds: what the folder has, such as "a run"."""
+    if changed := changed_settings(old, new):
+        raise UsageError(f"the folder holds {holds} with different settings: {changed}", where=str(folder), hint=hint)
 
 
 def flat(value: Any, key: str) -> list[tuple[str, Any]]:

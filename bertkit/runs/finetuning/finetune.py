@@ -182,14 +182,12 @@ def _task_of(
     """The task with all its settings, and those that were not set but chosen. recipe: resolved. before: run.json of the run to
     resume, or empty. chosen: these settings, if already chosen.
     """
-    assert data.training is not None
     earlier = _resolved_earlier(before) if before else {}
     if chosen is None or earlier:
         chosen = choose_settings(recipe, data.rows[recipe.train_split], pretrained, earlier=earlier)
     config = filled(recipe.training, earlier, chosen)
     refuse_too_long(config.max_length, pretrained.config)
-    recipe, where = replace(recipe, training=config), str(pretrained.folder)
-    task = Task.fit(recipe, data.training, pretrained.config, fresh_head=request.fresh_head, where=where)
+    task = request.fit(replace(recipe, training=config), data, pretrained)
     if chosen:
         settings = [f"{name} {value}" for name, value in chosen.items() if name != "by"]
         progress.note(f"chosen for {chosen['by']}: {', '.join(settings)}")

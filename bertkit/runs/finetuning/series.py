@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER, RUN, replaced
 from bertkit.runs.finetuning.finetune import Given, finetune
 from bertkit.runs.request import Request
-from bertkit.runs.run_file import changed_settings, finished_run, read_run_file
+from bertkit.runs.run_file import changed_settings, finished_run, read_run_file, refuse_changed
 from bertkit.runs.scoring import CONSTANT
 from bertkit.runs.series import Series, summarize
 from bertkit.runs.target import open_model_or_run
@@ -30,7 +29,6 @@ from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.recipe import Recipe, published_scores
 from bertkit.tasks.saved import without_derived
 from bertkit.tasks.splits import read_splits
-from bertkit.tasks.task import Task
 
 
 def finetune_series(
@@ -65,10 +63,10 @@ def finetune_series(
     varied = series.changes(recipe, 1, count).get("training", {})
     training = dataclasses.asdict(filled(recipe.training, chosen)) | dict.fromkeys(varied)
     plan = {**first.plan(training, weights_hash(pretrained.folder)), "data": {"sha256": data.sha256}, "chosen": chosen or None}
-    if series.own_rows:
-        _refuse_bad_rows(
-            series, recipe, count, read, partial(Task.fit, config=pretrained.config, fresh_head=request.fresh_head)
-        )
+    if series.own_rows:  # a later run may refuse what the first one does not, such as a label that only one fold has
+        for number in range(1, count + 1):
+            own = series.run(recipe, number, count).resolved()
+            request.refuse_bad_rows(own, read_splits(own, read=read), pretrained)
     plan = as_json(plan)
     with replaced(folder_of_runs, accelerator):
         finished = _finished(series, output_dir, plan, recipe, count)
@@ -115,27 +113,13 @@ def _begun(series: Series, folder: Path) -> dict[str, Any]:
     return next((run for run in runs if run is not None), {})
 
 
-def _refuse_bad_rows(
-    series: Series, recipe: Recipe, count: int, read: dict[str, Examples], fit: Callable[[Recipe, Examples], Task]
-) -> None:
-    """Raise DataError, before the first run, for rows that a later run would refuse, such as a label only in one fold."""
-    for number in range(1, count + 1):
-        own = series.run(recipe, number, count).resolved()
-        data = read_splits(own, read=read)
-        assert data.training is not None
-        task = fit(own, data.training)
-        for rows in data.rows.values():
-            task.examples(rows, labelled=True)
-
-
 def _finished(series: Series, folder: Path, plan: Mapping[str, Any], recipe: Recipe, count: int) -> dict[int, dict[str, Any]]:
     """The finished runs of a folder by number. Raises UsageError if they have different settings, or are of other data or
     another model.
     """
     hint = f"repeat their command on the same data and model, or {NEW_FOLDER}"
     earlier = series.read(folder).get("plan", plan)
-    if changed := changed_settings({**earlier, "recipe": without_derived(earlier["recipe"])}, plan):
-        raise UsageError(f"the folder holds {series.nouns} with different settings: {changed}", where=str(folder), hint=hint)
+    refuse_changed({**earlier, "recipe": without_derived(earlier["recipe"])}, plan, series.nouns, folder, hint=hint)
     runs: dict[int, dict[str, Any]] = {}
     model = {name: value for name, value in plan["model"].items() if value}  # a model without a head always gets a fresh one
     for path in series.begun_in(folder):

@@ -38,7 +38,7 @@ from bertkit.runs.finetuning.finetune import Given, finetune
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.request import Request
-from bertkit.runs.run_file import changed_settings, read_run_file
+from bertkit.runs.run_file import read_run_file, refuse_changed
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import Opened, open_model_or_run
 from bertkit.runs.tuning.search_space import Range, Space, shown
@@ -137,10 +137,7 @@ def _prepare(
     dev = resolved.first_eval_split
     output = OutputFolder.prepare(output_dir, TUNING, resume=True, overwrite=overwrite, reads=request.reads)
     data = read_splits(resolved, (*resolved.splits, split))
-    assert data.training is not None
-    task = Task.fit(resolved, data.training, pretrained.config, fresh_head=request.fresh_head)
-    for rows in data.rows.values():  # to refuse bad rows now
-        task.examples(rows, labelled=True)
+    request.refuse_bad_rows(resolved, data, pretrained)
     plan: dict[str, Any] = {
         **request.plan(asdict(request.recipe.training), weights_hash(pretrained.folder)),
         "data": {"sha256": data.sha256},
@@ -214,9 +211,7 @@ def _read(folder: Path) -> dict[str, Any]:
 def _settle_plan(folder: Path, plan: dict[str, Any]) -> None:
     """Write the plan that all processes share. Raises UsageError if the folder has another one."""
     earlier = _read(folder).get("plan")
-    if changed := changed_settings(earlier or plan, plan):
-        what = f"the folder holds a tuning with different settings: {changed}"
-        raise UsageError(what, where=str(folder), hint=f"repeat its command, or {NEW_FOLDER}")
+    refuse_changed(earlier or plan, plan, "a tuning", folder, hint=f"repeat its command, or {NEW_FOLDER}")
     if earlier is None:
         write_json(folder / TUNING_FILE, {"plan": plan})
 

@@ -21,6 +21,7 @@ from bertkit.errors import ModelError, UsageError, UserError, packages_of
 from bertkit.files import disk_errors, remove_folder
 from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import WEIGHT_FILES
+from bertkit.runs.directory import NEW_FOLDER
 from bertkit.runs.run_file import finished_run, require_run, write_run_file
 from bertkit.runs.tuning.search_space import Range, Space
 from bertkit.training.checkpoint import checkpoints_in
@@ -97,7 +98,7 @@ class Trials(AbstractContextManager):
             )
         except (ValueError, KeyError, TypeError) as error:
             what = f"the journal of the trials is damaged: {error}"
-            raise ModelError(what, where=journal, hint="choose another --output-dir, or --overwrite") from None
+            raise ModelError(what, where=journal, hint=NEW_FOLDER) from None
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
