@@ -16,7 +16,8 @@ from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
 from bertkit.report import Finding, Table
-from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions
+from bertkit.tasks.baselines import MAJORITY, MEAN, most_frequent
+from bertkit.tasks.class_report import describe_calibration, describe_classes, describe_confusions, label_order_warning
 from bertkit.tasks.labels import label_ids, scores_of
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.probabilities import sigmoid, softmax
@@ -96,6 +97,20 @@ class Target(ABC):
         """What a report of these predictions shows besides scores."""
         return [describe_classes(self.order, *self.arrays(predictions, truth))]
 
+    def constant(self, truth: Sequence[Any]) -> tuple[str, Prediction]:
+        """The baseline that predicts the same for every row: its name, and the prediction."""
+        return MAJORITY, Prediction(most_frequent(truth))
+
+    def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
+        """A warning if other labels for the same outputs would score much better."""
+        return None
+
+    def confidences(
+        self, predictions: Sequence[Prediction], truth: Sequence[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+        """As in `Task`, for targets with more than one decision in a row; None for others."""
+        return None
+
     @abstractmethod
     def from_array(self, values: NDArray[Any]) -> list[Any]:
         """The inverse of `as_array`: the labels for these numbers."""
@@ -125,6 +140,14 @@ class Target(ABC):
     def row(self, prediction: Prediction) -> dict[str, Any]:
         """A prediction as the fields of an output row."""
 
+    def format_truth(self, truth: Any) -> str:
+        """A label, formatted for display."""
+        return f"{truth}"
+
+    def as_field(self, truth: Any) -> Any:
+        """A label as a field of an output row."""
+        return truth
+
 
 @dataclass(frozen=True)
 class Number(Target):
@@ -151,6 +174,9 @@ class Number(Target):
 
     def tables(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> list[Table | Finding]:
         return []
+
+    def constant(self, truth: Sequence[Any]) -> tuple[str, Prediction]:
+        return MEAN, Prediction(float(np.mean(self.as_array(truth))))
 
     def from_array(self, values: NDArray[Any]) -> list[Any]:
         return values.tolist()
@@ -208,6 +234,9 @@ class OneOf(Target):
         confusions = describe_confusions(self.order, predicted, references)
         probability = np.array([prediction.probability for prediction in predictions])
         return [*super().tables(predictions, truth), confusions, describe_calibration(probability, predicted == references)]
+
+    def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
+        return label_order_warning(self.order, *self.arrays(predictions, truth), self.labels)
 
     def from_array(self, values: NDArray[Any]) -> list[Any]:
         return [self.order[number] for number in values.tolist()]
@@ -298,6 +327,22 @@ class AnyOf(Target):
 
     def row(self, prediction: Prediction) -> dict[str, Any]:
         return {"labels": prediction.value, "probabilities": self.probabilities(prediction)}
+
+    def format_truth(self, truth: Any) -> str:
+        return ", ".join(truth) or "none"
+
+    def as_field(self, truth: Any) -> Any:
+        return list(truth)
+
+    def constant(self, truth: Sequence[Any]) -> tuple[str, Prediction]:
+        return MAJORITY, Prediction(list(most_frequent(truth)))
+
+    def confidences(
+        self, predictions: Sequence[Prediction], truth: Sequence[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The probability of each label, and whether the row has it."""
+        probabilities = np.concatenate([prediction.probabilities for prediction in predictions])
+        return probabilities, self.as_array(truth).ravel() == 1
 
     def judge(self, labels: Sequence[Any], probabilities: NDArray[np.float64]) -> dict[str, Judged]:
         names = [(f"not {label}", label) for label in self.labels]

@@ -20,9 +20,8 @@ from bertkit.model.config import BertConfig
 from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Piece, Table
-from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, MAJORITY, MEAN, Frozen, bag_of_words, most_frequent, probe
+from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, Frozen, bag_of_words, probe
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
-from bertkit.tasks.class_report import label_order_warning
 from bertkit.tasks.counts import Count
 from bertkit.tasks.labels import (
     FRESH_HEAD,
@@ -264,8 +263,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         fitted = {BAG_OF_WORDS: bag_of_words(columns, targets, new)}
         if model is not None and len(columns) == 1:
             fitted[LINEAR_PROBE] = probe(model, train, targets, examples)
-        name, usual = (MEAN, float(np.mean(targets))) if self.recipe.regression else (MAJORITY, most_frequent(truth))
-        constant = Prediction(list(usual) if isinstance(usual, tuple) else usual)
+        name, constant = self._target.constant(truth)
         return {name: [constant] * len(examples)} | {
             name: [Prediction(value) for value in self._target.from_array(values)]
             for name, values in fitted.items()
@@ -299,19 +297,13 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     def confidences(
         self, predictions: Sequence[Prediction], truth: Sequence[Any]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
-        """With several labels, the probability of each label, and whether the row has it."""
-        if not isinstance(self._target, AnyOf):
-            return super().confidences(predictions, truth)
-        probability = np.concatenate([prediction.probabilities for prediction in predictions])
-        return probability, self._target.as_array(truth).ravel() == 1
+        return self._target.confidences(predictions, truth) or super().confidences(predictions, truth)
 
     def classes_of(self, examples: Examples) -> Sequence[Collection[str]]:
         return [()] * len(examples) if self.recipe.regression else super().classes_of(examples)
 
     def label_order_warning(self, predictions: Sequence[Prediction], truth: Sequence[Any]) -> str | None:
-        if not isinstance(self._target, OneOf):
-            return None
-        return label_order_warning(self._target.order, *self._target.arrays(predictions, truth), self.labels)
+        return self._target.label_order_warning(predictions, truth)
 
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
         texts = {name: values[row] for name, values in examples.given(INPUTS).items()}
@@ -340,12 +332,11 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
 
     def evaluated_row(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, Any]:
         probabilities = self._target.probabilities(prediction)
-        reference = list(truth) if isinstance(truth, tuple) else truth
         detail = {"probabilities": probabilities} if probabilities else {}
-        return self.row(prediction, examples, row) | detail | {"gold": reference}
+        return self.row(prediction, examples, row) | detail | {"gold": self._target.as_field(truth)}
 
     def format_truth(self, truth: Any, examples: Examples, row: int) -> str:
-        return (", ".join(truth) or "none") if isinstance(truth, tuple) else f"{truth}"
+        return self._target.format_truth(truth)
 
     def laid_out(self, prediction: Prediction, truth: Any, examples: Examples, row: int) -> dict[str, list[Piece]]:
         texts = {name: [Piece(values[row])] for name, values in examples.given(INPUTS).items()}
