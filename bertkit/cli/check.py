@@ -78,6 +78,7 @@ def check(
     [bold]bertkit check my.csv --text question --label kind --model minilm --label-errors --output-dir checks/mine[/]
     """
     from bertkit.corpus.directory import META
+    from bertkit.readers.content import STDIN
     from bertkit.runs.checks.command import check_labelled
     from bertkit.runs.checks.training import TrainingChecks
     from bertkit.runs.glue.benchmark import NAME
@@ -90,7 +91,7 @@ def check(
     target = target or overrides.pop("train", None) or overrides.pop("data", None)
     if target is None:
         raise UsageError("there is nothing to check", hint="name a file, folder or recipe, as in bertkit check my.csv")
-    if target == "-":
+    if target == STDIN:
         what = "check reads its data more than once, but standard input (-) can be read only once"
         raise UsageError(what, hint="save it to a file first")
     if target == NAME:

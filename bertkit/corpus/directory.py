@@ -15,6 +15,7 @@ from bertkit.errors import DataError, UsageError, UserError, listed, plural
 from bertkit.files import LEFTOVER, as_json, remove_folder, sweep, write_json
 from bertkit.files.output_folder import Kind, OutputFolder
 from bertkit.manifest import MANIFEST, verify
+from bertkit.readers.content import STDIN
 from bertkit.text.tokenizer import TOKENIZER
 
 META = "meta.json"
@@ -81,7 +82,7 @@ def prepare(folder: Path, plan: dict[str, Any], overwrite: bool, reads: Sequence
         if changed := _changed(begun, plan):
             what = f"the output folder holds an unfinished corpus with different settings: {changed}"
             raise UsageError(what, where=str(folder), hint=f"repeat its command, which resumes it; or {hint}")
-        if "corpora" not in plan and any(source["name"] == "-" for source in plan["sources"]):
+        if "corpora" not in plan and any(source["name"] == STDIN for source in plan["sources"]):
             raise UsageError("a corpus from standard input cannot be resumed", where=str(folder), hint=hint)
     return output
 
@@ -145,7 +146,7 @@ def _starts_again(building: Path, begun: dict[str, Any], plan: dict[str, Any]) -
     if not (building / _REFUSED).is_file() or (building / DECIDED).is_dir() or "corpora" in plan:
         return False
     before, now = ([source["name"] for source in each.get("sources", ())] for each in (begun, plan))
-    return before == now and ("-" in now or _changed(begun, plan) != "")
+    return before == now and (STDIN in now or _changed(begun, plan) != "")
 
 
 def _plan_of(building: Path) -> dict[str, Any] | None:

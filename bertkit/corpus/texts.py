@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bertkit import progress
 from bertkit.errors import UsageError, listed, not_a_choice, plural
+from bertkit.readers.content import STDIN
 from bertkit.readers.documents import Document, Documents
 from bertkit.readers.faults import POLICIES, Faults
 from bertkit.readers.text_sources import Source, look_for
@@ -41,7 +42,7 @@ class TextSources:
     """
 
     def __init__(self, names: Sequence[str], options: TextOptions = TextOptions(), *, text_column: str = "text") -> None:
-        if "-" in names:
+        if STDIN in names:
             raise UsageError("the text is read twice, but standard input can be read only once", hint="give a file or a folder")
         self.sources = sources_of(names, options, text_column)
         self.options, self.text_column = options, text_column

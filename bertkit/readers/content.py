@@ -39,6 +39,7 @@ _COMPRESSED: dict[bytes, tuple[str, Callable[..., Any]]] = {
     b"BZh": ("bzip2", bz2.open),
     b"\x28\xb5\x2f\xfd": ("zstd", lambda stored: io.BufferedReader(ZstdFile(stored))),
 }
+STDIN = "-"  # the path of standard input
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")  # their endings
 # The first bytes of documents: what the file is, and what to do. Unlike those in _BINARY, such a file may be all ASCII.
 _DOCUMENTS = {
@@ -226,7 +227,7 @@ def open_content(
     Raises DataError for a file that is missing or cannot be opened, UsageError for an unknown encoding, and the errors of
     `open_url`.
     """
-    source, is_stdin = source_name(path), str(path) == "-"
+    source, is_stdin = source_name(path), str(path) == STDIN
     if is_stdin:
         stored = io.BufferedReader(cast("io.RawIOBase", sys.stdin.buffer))
     else:
@@ -284,7 +285,7 @@ def plain_name(name: str) -> str:
 
 def source_name(path: str | Path) -> str:
     """How errors name a file; "-" is standard input."""
-    return "stdin" if str(path) == "-" else str(path)
+    return "stdin" if str(path) == STDIN else str(path)
 
 
 def nearest_files(path: Path) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from zipfile import BadZipFile, ZipFile
 
 from bertkit.errors import DataError, UsageError, listed
-from bertkit.readers.content import extension, nearest_files, open_content, plain_name
+from bertkit.readers.content import STDIN, extension, nearest_files, open_content, plain_name
 from bertkit.readers.formats import DELIMITED, JSON
 from bertkit.readers.markup import ARTICLE
 from bertkit.readers.parsers.delimited import parse_delimited
@@ -63,7 +63,7 @@ def look_for(
     """
     found = Found()
     for name in names:
-        if name == "-" or name.startswith(HUB):
+        if name == STDIN or name.startswith(HUB):
             found.sources[name] = Source(name)
             continue
         files = []

@@ -16,7 +16,7 @@ from bertkit.errors import DataError, UsageError, did_you_mean, flag_of, listed,
 from bertkit.metrics.classification import Metric, greater_is_better
 from bertkit.readers import Examples, Remarks, join_blocks
 from bertkit.readers.columns import names_in
-from bertkit.readers.content import MAX_FILE_SIZE
+from bertkit.readers.content import MAX_FILE_SIZE, STDIN
 from bertkit.readers.faults import summary_of
 from bertkit.readers.formats import ANY_WORDS, SPLITS, TEXTS, Format, endings_of, kind_of_split, read_blocks
 from bertkit.readers.remote import is_url
@@ -205,7 +205,7 @@ class Recipe(ABC):
             if recipe.validation:
                 there, reference = ("validation", *(each for each in there if kind_of_split(each) != "validation")), {}
             return replace(recipe, data=_absolute(recipe.data), eval_splits=there, reference=reference)
-        if recipe.train == "-":
+        if recipe.train == STDIN:
             raise UsageError("--train cannot be standard input (-): it is read more than once", hint="save it to a file first")
         files = {"train": recipe.train, "validation": validation, "test": recipe.test}
         named = tuple(split for split in ("validation", "test") if files[split])
@@ -415,4 +415,4 @@ def _no_option(name: str, family: str, known: Sequence[str]) -> UsageError:
 
 def _absolute(path: str | None) -> str | None:
     """An absolute path, so that run.json is valid from any folder; a share such as 10%, or a URL, is returned unchanged."""
-    return path if path is None or path == "-" or is_url(path) or parse_held_out(path) else str(Path(path).resolve())
+    return path if path is None or path == STDIN or is_url(path) or parse_held_out(path) else str(Path(path).resolve())

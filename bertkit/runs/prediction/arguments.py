@@ -9,14 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from bertkit.errors import DataError, UsageError
-from bertkit.readers.content import nearest_files, plain_name, source_name
+from bertkit.readers.content import STDIN, nearest_files, plain_name, source_name
 from bertkit.readers.remote import is_url, look_up, path_of
 from bertkit.runs.output_paths import refuse_unfit_folder, refuse_unusable_file
 from bertkit.runs.prediction.annotation import ANNOTATIONS
-from bertkit.runs.prediction.destination import STDIN, Destination
+from bertkit.runs.prediction.destination import Destination
 from bertkit.runs.prediction.outputs import TEXT, OutputFormat, is_text, unfinished
 from bertkit.runs.prediction.prediction_folder import PredictionFolder
-from bertkit.runs.prediction.writers import COMPRESSED
 
 
 def destination_of(
@@ -97,7 +96,7 @@ def _paths_in(folder: Path, sources: Sequence[str], form: OutputFormat) -> dict[
     paths: dict[str, Path] = {}
     taken: dict[Path, str] = {}
     for source in sources:
-        name = Path(plain_name(source_name(source))).stem + form.suffix + (COMPRESSED if form.compressed else "")
+        name = Path(plain_name(source_name(source))).stem + form.suffix + form.compression
         path = folder / name
         if source in paths:
             raise UsageError(f"{source_name(source)} is given twice", hint="give each input once")

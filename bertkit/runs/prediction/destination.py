@@ -11,9 +11,8 @@ from bertkit import progress
 from bertkit.errors import UsageError
 from bertkit.files import disk_errors
 from bertkit.files.output_folder import lock
+from bertkit.readers.content import STDIN
 from bertkit.runs.prediction.outputs import OutputFormat, OutputState, unfinished
-
-STDIN = "-"
 
 
 @dataclass(frozen=True)

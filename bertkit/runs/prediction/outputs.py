@@ -19,11 +19,12 @@ from bertkit.files.output_folder import lock
 from bertkit.readers import Examples
 from bertkit.readers.faults import Faults
 from bertkit.runs.prediction.annotation import ANNOTATIONS, FORMATS
-from bertkit.runs.prediction.writers import COMPRESSED, Writer
+from bertkit.runs.prediction.writers import Writer
 from bertkit.runs.run_file import flat
 from bertkit.tasks.counts import Count, summed
 
 TEXT = "text"
+_COMPRESSED = ".gz"
 START_OVER = "repeat the first command unchanged, or start over with --overwrite"
 
 
@@ -34,6 +35,11 @@ class OutputFormat(NamedTuple):
     compressed: bool = False
 
     @property
+    def compression(self) -> str:
+        """The ending that compression adds to names."""
+        return _COMPRESSED if self.compressed else ""
+
+    @property
     def suffix(self) -> str:
         """The ending of such files' names, without that of the compression."""
         return ANNOTATIONS[self.ending].suffix if self.ending in ANNOTATIONS else self.ending
@@ -41,13 +47,13 @@ class OutputFormat(NamedTuple):
     @classmethod
     def of(cls, name: str) -> OutputFormat:
         """The form for a file name such as "said.jsonl.gz", or just an ending such as ".csv"."""
-        bare = name.removesuffix(COMPRESSED)
+        bare = name.removesuffix(_COMPRESSED)
         return cls(os.path.splitext(f"x{bare}" if bare.startswith(".") else bare)[1], bare != name)
 
     def refuse_outside(self, given: str, endings: Sequence[str]) -> None:
         """Raise UsageError if its ending is not among these. given: as the user wrote it."""
         if self.ending not in endings or (self.compressed and not is_text(self.ending)):
-            named = [f"{ending}[{COMPRESSED}]" if is_text(ending) else ending for ending in endings]
+            named = [f"{ending}[{_COMPRESSED}]" if is_text(ending) else ending for ending in endings]
             raise UsageError(f"{given}; expected {', '.join(named[:-1])} or {named[-1]}")
 
 

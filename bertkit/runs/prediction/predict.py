@@ -17,7 +17,7 @@ from bertkit.errors import DataError, UsageError, flag_of, listed, plural
 from bertkit.model.devices import OneProcess
 from bertkit.model.pretrained import hash_of_model
 from bertkit.readers import Examples, Remarks
-from bertkit.readers.content import source_name
+from bertkit.readers.content import STDIN, source_name
 from bertkit.readers.formats import SPLITS
 from bertkit.runs.inference.language_model import is_language_model, open_to_fill
 from bertkit.runs.inference.predictor import Predictor
@@ -25,11 +25,11 @@ from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.inference.windows import windows
 from bertkit.runs.prediction.annotation import ANNOTATIONS, FORMATS
 from bertkit.runs.prediction.arguments import destination_of, expand
-from bertkit.runs.prediction.destination import STDIN, Destination
+from bertkit.runs.prediction.destination import Destination
 from bertkit.runs.prediction.outputs import TEXT, Output, OutputFile, OutputFormat, OutputState, unfinished
 from bertkit.runs.prediction.uncertain import Chooser
 from bertkit.runs.prediction.window import Window, predict_window
-from bertkit.runs.prediction.writers import COMPRESSED, Writer
+from bertkit.runs.prediction.writers import Writer
 from bertkit.runs.remarks import report_counts, report_remarks
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import columns_note, open_target
@@ -127,7 +127,7 @@ def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, A
         "version": __version__,
         "model": [hash_of_model(folder) for folder in predictor.folders],
         "options": {**overrides, "split": split},
-        "format": to.form.ending + (COMPRESSED if to.form.compressed else ""),
+        "format": to.form.ending + to.form.compression,
         "recipe": {name: value for name, value in recipe.items() if name not in computing},
     }
     together = processes.num_processes if len(to.files) == 1 else 1  # several files are shared out among the processes

@@ -14,8 +14,9 @@ from bertkit import progress
 from bertkit.errors import UsageError, listed
 from bertkit.files import disk_errors, flush, json_text, write_files
 from bertkit.files.output_folder import lock, refuse_locked
+from bertkit.readers.content import STDIN
 from bertkit.readers.remote import is_url, look_up
-from bertkit.runs.prediction.destination import STDIN, Destination
+from bertkit.runs.prediction.destination import Destination
 from bertkit.runs.prediction.outputs import START_OVER, OutputState, unfinished
 
 SETTINGS, SUCCESS = "_settings.json", "_SUCCESS"  # engines that read such folders skip names that begin with "_"

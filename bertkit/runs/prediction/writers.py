@@ -179,4 +179,3 @@ def _tables(windows: Path) -> Iterator[Any]:
 
 
 WRITERS: dict[str, type[Writer]] = {".jsonl": Jsonl, ".csv": Csv, ".tsv": Tsv, ".parquet": Parquet}
-COMPRESSED = ".gz"
