@@ -37,6 +37,16 @@ def silence() -> None:
     console.quiet = True
 
 
+@contextmanager
+def on_every_process() -> Iterator[None]:
+    """Print in this process even if it is not the main one."""
+    before, console.quiet = console.quiet, False
+    try:
+        yield
+    finally:
+        console.quiet = before
+
+
 def is_main_process() -> bool:
     """Whether this process prints, which only the main one does."""
     return not console.quiet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from bertkit import progress
 from bertkit.corpus.words import in_vocabulary
 from bertkit.errors import DataError, listed, plural
 from bertkit.features import Ragged
-from bertkit.readers.content import open_content
+from bertkit.readers.content import open_content, read_text
 from bertkit.text.tokenizer import Tokenizer
 
 
@@ -67,6 +68,11 @@ class Entities:
                 end = start + int(lengths[start])
                 begins_word[start:end] = False
                 begins_word[[start, end]] = True
+
+
+def hash_of_entities(path: str) -> str:
+    """The sha256 of a list of entities. Raises DataError."""
+    return sha256(read_text(path).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1)

@@ -43,7 +43,9 @@ class TextSources:
 
     def __init__(self, names: Sequence[str], options: TextOptions = TextOptions(), *, text_column: str = "text") -> None:
         if STDIN in names:
-            raise UsageError("the text is read twice, but standard input can be read only once", hint="give a file or a folder")
+            raise UsageError(
+                "the text cannot come from standard input (-), which can be read only once", hint="give a file or a folder"
+            )
         self.sources = sources_of(names, options, text_column)
         self.options, self.text_column = options, text_column
         self.faults = Faults(options.on_error)

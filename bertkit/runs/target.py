@@ -10,8 +10,10 @@ from typing import Any
 
 from bertkit.errors import DataError, UsageError
 from bertkit.model.config import BLOCK_KEY
+from bertkit.model.devices import Processes
 from bertkit.model.pretrained import Pretrained, open_pretrained, refuse_too_long
 from bertkit.readers import Examples, Remarks
+from bertkit.readers.content import STDIN
 from bertkit.readers.remote import is_url
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.run_file import (
@@ -99,6 +101,16 @@ def open_target(
     if not quiet:
         report_remarks(opened.task.remarks)
     return replace(opened, task=opened.task.averaged_with([each.task for each in more]), others=tuple(more)) if more else opened
+
+
+def refuse_shared_pipes(files: Iterable[str | None], processes: Processes) -> None:
+    """Raise UsageError if several processes would read standard input, or another pipe, of which each would get a part."""
+    pipe = next((file for file in files if file is not None and (file == STDIN or Path(file).is_fifo())), None)
+    if pipe is not None and processes.num_processes > 1:
+        what = (
+            f"only one process can read {'standard input' if pipe == STDIN else pipe}; {processes.num_processes} were launched"
+        )
+        raise UsageError(what, hint="save it to a file first, or run the command without a launcher")
 
 
 def open_model_or_run(name: str) -> Pretrained:

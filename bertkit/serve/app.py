@@ -63,28 +63,42 @@ class Service:
         if (label := payload.get("label")) not in (None, *model.labels):
             raise Refusal(422, f"no label {label!r}; known: {', '.join(model.labels)}")
         rows, is_row = model.rows(payload.get("inputs"), self.models.values(), pairs=True)
-        (found,) = await self._computed(Job(model.predictor, rows, lambda split: model.predictor.explain(rows, label)))
-        answers = [{"label": each.label, "words": each.words} for each in found]
+
+        def explained(part: list[Row], places: list[int]) -> Job:
+            return Job(model.predictor, part, lambda split: model.predictor.explain(part, label), places)
+
+        answers = await self._of_each(
+            rows, explained, lambda found: [{"label": each.label, "words": each.words} for each in found]
+        )
         return answers[0] if is_row else answers
 
     async def _answers(self, model: Served, rows: Sequence[Row], parameters: Mapping[str, Any]) -> list[Any]:
-        """One answer for each row. Rows with the same columns form a job."""
+        """One answer for each row."""
         predictor: Any = model.predictor
         targets = parameters.get("targets")
 
         def among_targets(split: Split) -> Any:
             return split.examples, predictor.decode(split, among=targets)
 
-        alone = among_targets if targets else None
+        def job(part: list[Row], places: list[int]) -> Job:
+            return Job(predictor, part, among_targets if targets else None, places)
+
+        return await self._of_each(rows, job, lambda found: model.answers(found[0], found[1], parameters))
+
+    async def _of_each(
+        self, rows: Sequence[Row], job: Callable[[list[Row], list[int]], Job], answers: Callable[[Any], Sequence[Any]]
+    ) -> list[Any]:
+        """One answer for each row. Rows with the same columns form a job. job: of rows and their places in the request;
+        answers: to a job's rows, from what it computed.
+        """
         forms: dict[Any, list[int]] = {}
         for place, row in enumerate(rows):
             forms.setdefault(form_of(row), []).append(place)
-        jobs = [Job(predictor, [rows[place] for place in places], alone, places) for places in forms.values()]
-        found = await self._computed(*jobs)
-        answers: dict[int, Any] = {}
-        for places, (examples, predictions) in zip(forms.values(), found, strict=True):
-            answers |= zip(places, model.answers(examples, predictions, parameters), strict=True)
-        return [answers[place] for place in range(len(rows))]
+        found = await self._computed(*(job([rows[place] for place in places], places) for places in forms.values()))
+        by_place: dict[int, Any] = {}
+        for places, each in zip(forms.values(), found, strict=True):
+            by_place |= zip(places, answers(each), strict=True)
+        return [by_place[place] for place in range(len(rows))]
 
     async def _computed(self, *jobs: Job) -> list[Any]:
         """The answers to the jobs of a request. Raises Refusal after the time limit."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples
+from bertkit.readers.columns import names_in
 from bertkit.runs.inference.language_model import filled_text
 from bertkit.runs.inference.predictor import Predictor, Row
 from bertkit.tasks.block import are_texts
@@ -244,7 +245,7 @@ class Served:
 
     def unread(self, row: Mapping[str, Any]) -> list[str]:
         """The columns of a row that the model does not read."""
-        names = [*chain.from_iterable([name] if isinstance(name, str) else name for name in self.columns.values())]
+        names = {*chain.from_iterable(names_in([name]) if isinstance(name, str) else name for name in self.columns.values())}
         return [name for name in row if name not in self.columns and name not in names]
 
     def rows(self, inputs: Any, known: Iterable[Served] = (), *, pairs: bool = False) -> tuple[list[Row], bool]:
@@ -277,6 +278,8 @@ class Served:
             what = f"{where} has {unread[0]!r}; {self.name!r} is for {self.form.task}, and reads {', '.join(self.columns)}"
             other = next((each for each in known if each.form != self.form and not each.unread(given)), None)
             raise DataError(what + (f"; for {other.form.task}: POST /models/{other.name}" if other is not None else ""))
+        if {"text", "tokens"} <= {role for role, name in self.columns.items() if {role, name} & {*given}}:
+            raise DataError(f"{where} has both a text and tokens; expected one of them")
         row: dict[str, Any] = {}
         for role, value in given.items():
             name: Any = self.columns.get(role, role)

@@ -66,7 +66,7 @@ class OutputLayout:
         named = self.id or "id"
         kept: dict[str, str] = {}
         for name in wanted:
-            repeated = name in columns.inputs and examples.own_name(name) == name
+            repeated = name in columns.inputs and name in examples.columns and examples.own_name(name) == name
             if not repeated and name != named:
                 shown, taken = name, {"id", *own, *kept}
                 while shown in taken:

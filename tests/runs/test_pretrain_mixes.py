@@ -183,6 +183,16 @@ def test_a_missing_file_of_entities_is_named(pretrain: Callable[..., Ran], tmp_p
     assert "while the command ran" not in ran.err
 
 
+def test_changed_entities_are_noticed(pretrain: Callable[..., Ran], run_bertkit: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("the film\n", encoding="utf-8")
+    assert pretrain("run", "general", "--masking", "entities", "--entities", "list.txt").code == 0
+    ran = run_bertkit("eval", "run")
+    assert (ran.code, "entities" in ran.err) == (0, False), ran.err
+    (tmp_path / "list.txt").write_text("the text\n", encoding="utf-8")
+    ran = run_bertkit("eval", "run")
+    assert (ran.code, "list.txt have changed since the training" in " ".join(ran.err.split())) == (0, True), ran.err
+
+
 def test_a_corpus_of_one_source_has_no_scores_by_source(pretrain: Callable[..., Ran], tmp_path: Path) -> None:
     assert pretrain("run", "general").code == 0
     assert len(read_json(tmp_path / "run/run.json")["best"]["scores"]) == 5

@@ -518,13 +518,17 @@ def test_what_would_not_go_on_as_it_began_is_refused(changed: str, interrupted, 
     assert (ran.code, len(read_rows(tmp_path / "out.jsonl"))) == (0, len(content))
 
 
-def test_it_goes_on_with_the_recorded_precision_threads_and_batches(interrupted, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("requested", [(), ("--precision", "auto")])
+def test_it_goes_on_with_the_recorded_precision_threads_and_batches(
+    requested: tuple[str, ...], interrupted, tmp_path: Path, monkeypatch
+) -> None:
     place = tmp_path / "out.jsonl.progress.json"
     state = OutputState.read(place)
     assert state is not None
     other = {"fp32": "bf16", "bf16": "fp32"}[state.how["precision"]]
     how = {**state.how, "precision": other, "threads": 2, "micro_batch_tokens": 77}
-    place.write_text(json.dumps(state._replace(how=how).content()))
+    options = state.settings["options"] | ({"precision": "auto"} if requested else {})
+    place.write_text(json.dumps(state._replace(how=how, settings={**state.settings, "options": options}).content()))
     used: list[tuple] = []
     real = TaskPredictor.decode
 
@@ -535,7 +539,7 @@ def test_it_goes_on_with_the_recorded_precision_threads_and_batches(interrupted,
     monkeypatch.setattr(TaskPredictor, "decode", decode)
     threads = torch.get_num_threads()
     try:
-        assert interrupted().code == 0
+        assert interrupted(*requested).code == 0
     finally:
         torch.set_num_threads(threads)
     assert set(used) == {(other, 2, 77)}
@@ -1010,25 +1014,55 @@ def test_outputs_of_one_name_and_patterns_of_nothing_are_refused(model: Path, ru
     assert (ran.code, "no such file (c.csv)" in ran.err) == (3, True)
 
 
+class Of3:
+    """One of three processes."""
+
+    device, num_processes, process_index, is_main_process = torch.device("cpu"), 3, 0, True
+
+    def wait_for_everyone(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("how", ["predict", "pipe", "eval"])
+def test_several_processes_do_not_share_a_pipe(how: str, model: Path, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+    """Each would get a part of it."""
+    os.mkfifo(tmp_path / "pipe")
+    of_eval = ("eval", model, "--recipe", "text-classification", "--test", "-", "--split", "test")
+    command = {"predict": ("predict", model), "pipe": ("predict", model, "pipe"), "eval": of_eval}[how]
+    for name in ("inference.task_predictor.start_processes", "evaluation.evaluate.start_accelerator"):
+        monkeypatch.setattr(f"bertkit.runs.{name}", lambda device: Of3())
+    ran = run_bertkit(*command, *FP32, stdin=b"the good movie\n")
+    named = "pipe" if how == "pipe" else "standard input"
+    assert (ran.code, f"only one process can read {named}; 3 were launched" in ran.err) == (2, True), ran.err
+
+
+def test_a_process_tells_of_the_files_that_only_it_reads(model: Path, run_bertkit, tmp_path: Path, monkeypatch) -> None:
+    write_rows(tmp_path / "a.jsonl", rows(6))
+    write_rows(tmp_path / "b.jsonl", [*rows(3), {"text": None}])
+    monkeypatch.setenv("RANK", "1")
+    for name, value in (("process_index", 1), ("is_main_process", False)):
+        monkeypatch.setattr(Of3, name, value)
+    monkeypatch.setattr("bertkit.runs.inference.task_predictor.start_processes", lambda device: Of3())
+    ran = run_bertkit("predict", model, "a.jsonl", "b.jsonl", "--on-error", "skip", "--output-dir", "out", *FP32)
+    assert (ran.code, "skipped 1 row" in ran.err, "b.jsonl:4" in ran.err, "a.jsonl" in ran.err) == (0, True, True, False), (
+        ran.err
+    )
+    assert "wrote 3 predictions to" in ran.err
+
+
 @pytest.mark.parametrize("first_fails", [False, True])
 def test_processes_share_the_files(first_fails: bool, model: Path, run_bertkit, tmp_path: Path, monkeypatch) -> None:
     """Each as another process would: the last one of them leaves _SUCCESS; a file that fails is predicted when it is mended."""
     for name in "abc":
         write_rows(tmp_path / f"{name}.csv", rows(6))
-
-    class Of3:
-        device, num_processes, is_main_process = torch.device("cpu"), 3, False
-
-        def wait_for_everyone(self) -> None:
-            pass
-
     folder, written = tmp_path / "out", set()
     command = ("predict", model, "a.csv", "b.csv", "c.csv", "--output-dir", "out", *FP32)
     if first_fails:
         (tmp_path / "a.csv").write_text("text\n", encoding="utf-8")  # no rows
     with monkeypatch.context() as patch:
         for rank in (0, 1, 2):
-            Of3.process_index, Of3.is_main_process = rank, rank == 0
+            patch.setattr(Of3, "process_index", rank)
+            patch.setattr(Of3, "is_main_process", rank == 0)
             patch.setattr("bertkit.runs.inference.task_predictor.start_processes", lambda device: Of3())
             assert run_bertkit(*command).code == (3 if first_fails and rank == 0 else 0)
             assert sorted(path.stem for path in folder.glob("*.jsonl")) == [*"abc"][first_fails : rank + 1]

@@ -49,6 +49,7 @@ def folders(make_model_dir: Callable[..., Path], tmp_path_factory: pytest.TempPa
         "fills": make_model_dir("BertForMaskedLM", **how),
         "trained": train(folder / "run", base, folder / "rows.csv", text="ask", label="kind"),
         "quiz": train(folder / "quiz", base, folder / "quiz.csv", family="multiple-choice", **columns),
+        "joined": train(folder / "joined", base, folder / "pairs.csv", text="ask,reply", label="kind"),
         "replies": train(folder / "replies", base, folder / "pairs.csv", text="ask", text_pair="reply", label="kind"),
     }
 
@@ -138,6 +139,8 @@ def test_rows_are_named_by_role_or_by_the_columns_of_training(client: TestClient
     ):
         assert refused(client.post("/predict", json={"inputs": pair, "model": "trained"}), 422) == said
     assert len(ask(client, "/predict", [["a"], ["b"]], model="trained")) == 2
+    parts, whole = ({"ask": "the good movie", "reply": "no"}, "the good movie no")
+    assert flat(ask(client, "/models/joined", parts)) == pytest.approx(flat(ask(client, "/models/joined", whole)), abs=1e-5)
     assert len(ask(client, "/predict", [["a", "b"], ["c", "d"]], model="replies")) == 2
     said = refused(client.post("/predict", json={"inputs": [["a", "b"], ["c"]], "model": "replies"}), 422)
     assert said == "inputs[1] is a single text; 'replies' reads pairs"
@@ -146,6 +149,8 @@ def test_rows_are_named_by_role_or_by_the_columns_of_training(client: TestClient
 def test_each_family_by_the_form_of_hugging_face(client: TestClient) -> None:
     words = ask(client, "/models/tags", {"tokens": ["the", "good", "movie"]}, parameters={"aggregation_strategy": "none"})
     assert {word["word"] for word in words} <= {"the", "good", "movie"}
+    both = {"inputs": {"tokens": ["the", "movie"], "text": "the movie"}}
+    assert "both a text and tokens" in refused(client.post("/models/tags", json=both), 422)
     several = ask(client, "/models/tags", ["the good movie", "a book"])
     alone = [ask(client, "/models/tags", "the good movie"), ask(client, "/models/tags", "a book")]
     assert flat(several) == pytest.approx(flat(alone), abs=1e-5)
@@ -164,6 +169,8 @@ def test_explanations(client: TestClient, folders: dict[str, Path]) -> None:
         for ours, theirs in zip(found, expected):
             assert [word for word, _ in ours["words"]] == [word for word, _ in theirs.words]
             assert [value for _, value in ours["words"]] == pytest.approx([value for _, value in theirs.words], abs=1e-5)
+    both = ask(client, "/explain", [["a", "b"], ["c"]])
+    assert [[word for word, _ in each["words"]] for each in both] == [["a", "b"], ["c"]]
     assert flat(ask(client, "/explain", "a book")) == pytest.approx(flat(ask(client, "/explain", [["a book"]])[0]))
     assert "no label 'other'; known: blame, none, praise" in refused(
         client.post("/explain", json={"inputs": "a", "label": "other"}), 422
@@ -185,7 +192,14 @@ def test_info(client: TestClient) -> None:
     assert models["quiz"]["columns"] == {"text": "story", "choices": ["end1", "end2"]}
     assert models["answers"]["columns"] == {"question": "question", "context": "context"}
     assert models["fills"]["family"] == "fill-mask"
-    assert {name for name, model in models.items() if model["explains"]} == {"labels", "sets", "number", "trained", "replies"}
+    assert {name for name, model in models.items() if model["explains"]} == {
+        "labels",
+        "sets",
+        "number",
+        "trained",
+        "joined",
+        "replies",
+    }
     assert [name for name, model in models.items() if model["multi_label"]] == ["sets"]
     assert {name: model["mask_token"] for name, model in models.items() if model["mask_token"]} == {"fills": "[MASK]"}
 

@@ -23,6 +23,7 @@ from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 from trained import predictions_of
 
+import bertkit
 from bertkit.config import TrainConfig, filled
 from bertkit.errors import DataError, ModelError, UsageError, UserError
 from bertkit.features import IGNORED
@@ -955,6 +956,17 @@ def test_text_keeps_its_characters(run: Path, run_bertkit) -> None:
     assert len(re.findall(r"\[(?:THING|WHO) ", shown)) == chunks
     unmarked = re.sub(r"\[(?:THING|WHO) ([^]]+) [01]\.\d\d\]", r"\1", shown).split("\n")[:-1]
     assert unmarked == [line.replace("\u200b", "\\u200b") for line in LINES]
+
+
+def test_a_text_beside_the_words_is_kept_under_another_name(run: Path, run_bertkit, tmp_path: Path) -> None:
+    row = {"text": "Men(PhD) like  screens", "tokens": ["Men", "(", "PhD", ")", "like", "screens"], "offsets": "mine"}
+    (tmp_path / "new.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    ran = run_bertkit("predict", run, "new.jsonl", "--keep", "all")
+    written = json.loads(ran.out)
+    batch = bertkit.load(run)({name: [value] for name, value in row.items()})
+    for found in (written, {name: values[0] for name, values in batch.items()}):
+        assert (found["input_text"], found["input_offsets"]) == (row["text"], "mine")
+        assert [found["text"][begin:end] for begin, end in found["offsets"]] == row["tokens"]
 
 
 @pytest.mark.parametrize("labelled", [True, False])

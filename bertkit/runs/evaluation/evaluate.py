@@ -30,7 +30,7 @@ from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.output_paths import refuse_unfit_folder
 from bertkit.runs.scoring import Scored
 from bertkit.runs.series import runs_to_use
-from bertkit.runs.target import Opened, open_target
+from bertkit.runs.target import Opened, open_target, refuse_shared_pipes
 from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.saved import refuse_code
@@ -135,6 +135,7 @@ def evaluate_target(target: Opened, splits: Sequence[str] = (), *, checked: bool
         progress.note(note)
     target.refuse_other_folds(splits)
     accelerator = start_accelerator(recipe.training.device)
+    refuse_shared_pipes((recipe.validation, recipe.test), accelerator)
     target = target.with_recipe(recipe)
     predictor, rows = TaskPredictor(target, accelerator), target.read(splits)
     task = predictor.task

@@ -12,6 +12,7 @@ import numpy as np
 from bertkit import manifest, progress
 from bertkit.config import PretrainConfig
 from bertkit.corpus.corpora import Corpus, open_corpora
+from bertkit.corpus.entities import hash_of_entities
 from bertkit.corpus.objectives import OBJECTIVES
 from bertkit.errors import UsageError
 from bertkit.features import Ragged
@@ -57,6 +58,9 @@ def open_held_out(name: str, corpora: Sequence[str | Path], overrides: Mapping[s
     config = settings_of(defaults | (values or {}).get("training", {}), overrides)
     refuse_too_long(config.lengths()[-1][0], pretrained.config)
     config = replace(config, objective=objective_of(pretrained, config.objective).name)
+    known = {data["entities"] for data in corpora_of(values or {"data": {}}).values() if "entities" in data}
+    if known and config.entities is not None and hash_of_entities(config.entities) not in known:
+        progress.warn(f"the entities in {config.entities} have changed since the training; other tokens are masked now")
     opened = open_corpora(folders, to_train=False)
     opened[0].refuse_other_tokenizer(pretrained.tokenizer, name)
     accelerator = start_accelerator(config.device)

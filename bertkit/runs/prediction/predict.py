@@ -32,7 +32,7 @@ from bertkit.runs.prediction.window import Window, predict_window
 from bertkit.runs.prediction.writers import Writer
 from bertkit.runs.remarks import report_counts, report_remarks
 from bertkit.runs.series import runs_to_use
-from bertkit.runs.target import columns_note, open_target
+from bertkit.runs.target import columns_note, open_target, refuse_shared_pipes
 from bertkit.tasks.output import Arrangement, OutputLayout
 from bertkit.tasks.task import Task
 
@@ -73,7 +73,9 @@ def predict_to(
     run, *others = runs_to_use(target, ensemble=ensemble)
     if "threads" in how:
         torch.set_num_threads(how["threads"])
-    before = {name: how[name] for name in ("precision", "micro_batch_tokens") if name in how and name not in options}
+    measured = {"precision": ("auto", "int8")}  # which another measurement might resolve otherwise
+    computing = ("precision", "micro_batch_tokens")
+    before = {name: how[name] for name in computing if name in how and options.get(name) in (None, *measured.get(name, ()))}
     predictor, blocks_of = _open(run, others, recipe, options | before, sources, split, layout.top_k)
     presentation = predictor.presentation
     layout.refuse_others(presentation.details, presentation.kind)
@@ -150,9 +152,13 @@ class _Command:
         """Whether this process writes: for a single file, only the main process does."""
         return len(self.to.files) > 1 or progress.is_main_process()
 
+    def __post_init__(self) -> None:
+        self.everyone = self.predictor.processes
+
     def run(self, state: OutputState) -> None:
-        everyone = self.predictor.processes
-        is_main = everyone.is_main_process
+        everyone, is_main = self.everyone, self.everyone.is_main_process
+        if len(self.to.files) == 1:  # else each is read by one process
+            refuse_shared_pipes(self.to.files, everyone)
         with self.to.replaced() if self.overwrite and is_main else nullcontext(), self.explaining_resume():
             if is_main:
                 self.to.refuse_other_content(state)
@@ -176,11 +182,10 @@ class _Command:
             raise KeyboardInterrupt("stopped; the same command, without --overwrite, continues from there") from None
 
     def predict_all(self, state: OutputState) -> None:
-        everyone = self.predictor.processes
         sources = [*self.to.files]
         if len(sources) > 1:  # each process predicts some of them
-            sources = sources[everyone.process_index :: everyone.num_processes]
-            self.predictor.processes = OneProcess(everyone.device)
+            sources = sources[self.everyone.process_index :: self.everyone.num_processes]
+            self.predictor.processes = OneProcess(self.everyone.device)
         missing = [source for source in sources if not self.to.has(source)]
         for source in missing[1:]:
             if Path(source).is_file():  # a pipe can be read only once, and a URL should be
@@ -189,7 +194,9 @@ class _Command:
         for source in sources:
             path = self.to.files[source]
             if not self.to.has(source):
-                self.predict(source, self.output_for(source, path, state), state, [*others, source])
+                output = self.output_for(source, path, state)
+                with progress.on_every_process() if len(self.to.files) > 1 else nullcontext():  # what only this one knows
+                    self.predict(source, output, state, [*others, source])
                 others = []
                 continue
             if source in missing:  # another command has predicted it meanwhile, or a file of the same name
@@ -226,7 +233,9 @@ class _Command:
         with ExitStack() as stack:
             with self.to.claimed(state, claims) if self.writes else nullcontext():
                 stack.enter_context(output.open())
-            rate = stack.enter_context(progress.rate("predict", shown=output.path is not None))
+            rate = stack.enter_context(
+                progress.rate("predict", shown=output.path is not None and self.everyone.is_main_process)
+            )
             for rows in chain([first], stream):
                 begins = not output.predictions
                 if output.begin(rows):

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +16,7 @@ import torch
 from bertkit import progress
 from bertkit.config import PretrainConfig
 from bertkit.corpus.corpora import Corpus
-from bertkit.corpus.entities import read_entities
+from bertkit.corpus.entities import hash_of_entities, read_entities
 from bertkit.corpus.mixing import Mix
 from bertkit.corpus.objectives import OBJECTIVES, Objective
 from bertkit.corpus.preview import show_share_read, warn_of_absent_entities
@@ -27,7 +26,6 @@ from bertkit.model.config import PRETRAINING, BertConfig
 from bertkit.model.devices import refuse_differences, start_accelerator
 from bertkit.model.precision import Precision, refuse_int8, resolve_precision
 from bertkit.model.pretrained import refuse_too_long
-from bertkit.readers.content import read_text
 from bertkit.runs.directory import SAME, RunFolder
 from bertkit.runs.pretraining.course import Course
 from bertkit.runs.pretraining.estimate import Phase, estimate
@@ -173,7 +171,7 @@ class _Earlier(NamedTuple):
 def _describe_corpora(corpora: Sequence[Corpus], config: PretrainConfig) -> dict[str, Any]:
     """The "data" entry of run.json: a corpus, or those of a mix by name, with the sha256 of the entities to mask."""
     is_mixed = len(corpora) > 1
-    entities = {} if config.entities is None else {"entities": sha256(read_text(config.entities).encode()).hexdigest()}
+    entities = {} if config.entities is None else {"entities": hash_of_entities(config.entities)}
     return {
         corpus.name if is_mixed else "corpus": {
             "source": str(corpus.folder.resolve()),
