@@ -18,6 +18,7 @@ from bertkit.config import Option, PretrainConfig, TrainConfig, bare_type, optio
 from bertkit.serve.settings import ServeConfig
 from bertkit.tasks import FAMILIES
 from bertkit.tasks.output import OutputLayout
+from scripts import markdown
 from scripts.provenance import ROOT
 
 OPTIONS, ARCHITECTURE = ROOT / "docs" / "options.md", ROOT / "docs" / "architecture.md"
@@ -104,8 +105,8 @@ def _declared(option: Option) -> list[str]:
 
 
 def _table(rows: Iterable[list[str]]) -> list[str]:
-    lines = ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in rows]
-    return ["| " + " | ".join(_HEADER) + " |\n" + "| --- " * len(_HEADER) + "|\n" + "\n".join(lines) + "\n"]
+    cells = [[_plain(cell) for cell in row] for row in rows]
+    return ["\n".join(markdown.table(_HEADER, cells, numbers_from=len(_HEADER))) + "\n"]
 
 
 def _plain(text: str) -> str:

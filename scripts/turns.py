@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scripts.provenance import ROOT
+from scripts.provenance import ROOT, write_result
 
 
 def run_script(
@@ -68,6 +68,16 @@ def take_turns(
                     found[side].setdefault(measure, []).append(value)
             said(number, side, values)
     return found
+
+
+def keep(values: dict[str, Any], *, unless: str = "") -> None:
+    """Write results/NAME.json and say so. unless: what a whole run takes, if this was none; then nothing is written."""
+    from bertkit import progress
+
+    if unless:
+        progress.note(f"results/{values['name']}.json is as it was: it takes {unless}")
+    else:
+        progress.note(f"wrote {write_result(values['name'], values).relative_to(ROOT)}")
 
 
 def time_commands(commands: Mapping[str, Sequence[str]], times: int) -> dict[str, list[float]]:

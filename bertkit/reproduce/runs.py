@@ -19,20 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from bertkit import progress
-from bertkit.corpus.directory import CORPUS
 from bertkit.errors import Stopped, UsageError, UserError
 from bertkit.files import UNFINISHED, read_json, write_json
 from bertkit.files.output_folder import Kind, lock
 from bertkit.reproduce.table import HERE, Column, PaperTable, Row, Step
-from bertkit.runs.directory import RUN
+from bertkit.runs.directory import WRITTEN
 from bertkit.runs.run_file import read_run_file
 from bertkit.tasks.sources import recipe_folder
-from bertkit.text.tokenizer import TOKENIZER
 
 Main = Callable[[Sequence[str]], int]  # runs a command and returns its exit code
 
 _SECONDS_BETWEEN_LOOKS = 2.0  # between checks of what other processes have finished
-WRITTEN = {"tokenizer": TOKENIZER, "corpus": CORPUS, "pretrain": RUN, "finetune": RUN}  # into --output-dir, by command
 _OWN = {"embedded": recipe_folder() / "data", "here": HERE}  # the package's folders that words may name
 _SIGNALS = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))  # exit codes
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertkit import progress
+from bertkit.corpus.directory import CORPUS
 from bertkit.errors import UsageError, plural
 from bertkit.files import json_text, sweep, write_files
 from bertkit.files.output_folder import Kind, OutputFolder
@@ -20,7 +21,7 @@ from bertkit.model.config import PRETRAINING
 from bertkit.model.devices import Processes, refuse_differences
 from bertkit.model.directory import CONFIG_FILES, WEIGHT_FILES
 from bertkit.runs.run_file import RUN_FILE, changed_settings, flat, read_run_file, refuse_changed, require_run, write_run_file
-from bertkit.text.tokenizer import TOKENIZER_FILES
+from bertkit.text.tokenizer import TOKENIZER, TOKENIZER_FILES
 from bertkit.training.checkpoint import TRAINING, drop_training_state, has_best, newest_checkpoint, verify_best
 from bertkit.training.metrics_log import LOG_FILE
 
@@ -53,6 +54,7 @@ def _tidy(folder: Path) -> None:
 
 
 RUN = Kind("run", _is_finished, more=_MORE, tidy=_tidy)
+WRITTEN = {"tokenizer": TOKENIZER, "corpus": CORPUS, "pretrain": RUN, "finetune": RUN}  # into --output-dir, by command
 
 
 @dataclass(frozen=True)

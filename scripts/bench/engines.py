@@ -19,8 +19,8 @@ from scripts.bench.prediction_inputs import read_rows
 from scripts.bench.prediction_models import DEV, MODEL, RUN, SEED, WORK
 from scripts.bench.prediction_sides import threads
 from scripts.bench.timed_engine import ONE, RAY, SIDES, SPARK
-from scripts.provenance import PACKAGES, ROOT, provenance, write_result
-from scripts.turns import add_data, run_script, take_turns, typed
+from scripts.provenance import PACKAGES, provenance
+from scripts.turns import add_data, keep, run_script, take_turns, typed
 
 NAME, TASK = "bench_engines", "sst2"
 ROWS, ROUNDS = 200_000, 3
@@ -129,10 +129,8 @@ def main() -> None:
     values = measure(options)
     progress.table("medians", HEADER, rows(values))
     progress.note(note(values))
-    if options.rows < ROWS or options.rounds < ROUNDS:
-        progress.note(f"results/{NAME}.json is as it was: it takes {ROWS:,} rows and {ROUNDS} rounds")
-    else:
-        progress.note(f"wrote {write_result(NAME, values).relative_to(ROOT)}")
+    is_whole = options.rows >= ROWS and options.rounds >= ROUNDS
+    keep(values, unless="" if is_whole else f"{ROWS:,} rows and {ROUNDS} rounds")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from typing import Any
 from scripts import markdown
 from scripts.bench import training
 from scripts.bench.levers import LEVERS
-from scripts.provenance import ROOT, provenance, write_result
-from scripts.turns import add_data, take_turns, typed
+from scripts.provenance import provenance
+from scripts.turns import add_data, keep, take_turns, typed
 
 NAME = "bench_levers"
 TASKS = ("mrpc", "pretrain_128")
@@ -107,11 +107,8 @@ def main() -> None:
 
     values = measure(options)
     progress.table("medians", header(values), rows(values))
-    if options.rounds < 3 or options.steps or options.tasks != ",".join(TASKS):
-        whole = f"three rounds of {', '.join(TASKS)}, without --steps"
-        progress.note(f"results/{NAME}.json is as it was: it takes {whole}")
-    else:
-        progress.note(f"wrote {write_result(NAME, values).relative_to(ROOT)}")
+    is_whole = options.rounds >= 3 and not options.steps and options.tasks == ",".join(TASKS)
+    keep(values, unless="" if is_whole else f"three rounds of {', '.join(TASKS)}, without --steps")
 
 
 if __name__ == "__main__":

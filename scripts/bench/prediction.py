@@ -23,8 +23,8 @@ from scripts import markdown
 from scripts.bench.prediction_inputs import read_rows
 from scripts.bench.prediction_models import DEV, MODEL, RUN, SEED, TASKS, TRAIN, WORK
 from scripts.bench.prediction_sides import SIDES, available
-from scripts.provenance import PACKAGES, PEERS, ROOT, named_here, provenance, write_result
-from scripts.turns import add_data, bertkit_command, run_script, take_turns, time_commands, typed
+from scripts.provenance import PACKAGES, PEERS, named_here, provenance
+from scripts.turns import add_data, bertkit_command, keep, run_script, take_turns, time_commands, typed
 
 NAME = "bench_prediction"
 PIPELINE = Path(__file__).with_name("pipeline_predict.py")
@@ -251,10 +251,8 @@ def main() -> None:
     values = measure(options, tasks, sides)
     progress.table("medians", HEADER, rows(values))
     progress.table("ratios of medians", RATIOS, ratio_rows(values))
-    if options.quick or tasks != [*TASKS] or sides != known:
-        progress.note(f"results/{values['name']}.json is as it was: it takes a whole run of all tasks and sides")
-    else:
-        progress.note(f"wrote {write_result(values['name'], values).relative_to(ROOT)}")
+    is_whole = not options.quick and tasks == [*TASKS] and sides == known
+    keep(values, unless="" if is_whole else "a whole run of all tasks and sides")
 
 
 if __name__ == "__main__":

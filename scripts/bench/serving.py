@@ -23,8 +23,8 @@ from typing import Any
 from scripts import markdown
 from scripts.bench.prediction_models import DEV, MODEL, RUN, SEED, TASKS, WORK
 from scripts.bench.prediction_sides import threads
-from scripts.provenance import PACKAGES, ROOT, provenance, write_result
-from scripts.turns import add_data, bertkit_command, run_script, take_turns, typed
+from scripts.provenance import PACKAGES, provenance
+from scripts.turns import add_data, bertkit_command, keep, run_script, take_turns, typed
 
 NAME, TASK = "bench_serve", "mrpc"
 PIPELINE_SERVER = Path(__file__).with_name("pipeline_server.py")
@@ -220,10 +220,7 @@ def main() -> None:
     values = measure(options)
     progress.table("medians", HEADER, rows(values))
     progress.note(note(values))
-    if options.rounds < 3:
-        progress.note(f"results/{NAME}.json is as it was: it takes three rounds")
-    else:
-        progress.note(f"wrote {write_result(NAME, values).relative_to(ROOT)}")
+    keep(values, unless="three rounds" if options.rounds < 3 else "")
 
 
 if __name__ == "__main__":

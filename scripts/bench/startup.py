@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from scripts import markdown
-from scripts.provenance import ROOT, provenance, write_result
-from scripts.turns import add_data, bertkit_command, time_commands
+from scripts.provenance import provenance
+from scripts.turns import add_data, bertkit_command, keep, time_commands
 
 NAME = "bench_startup"
 TIMED = Path(__file__).with_name("timed_start.py")
@@ -83,7 +83,7 @@ def main() -> None:
 
     values = measure(options.times, options.data)
     progress.table("medians", HEADER, rows(values))
-    progress.note(f"wrote {write_result(NAME, values).relative_to(ROOT)}")
+    keep(values)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from scripts.bench.corpus import measure_corpus
 from scripts.bench.task_rows import read_columns
 from scripts.bench.timed_training import CORPUS
 from scripts.bench.trainer_peers import SIZES, TRAINERS
-from scripts.provenance import ROOT, named_here, provenance, write_result
-from scripts.turns import add_data, run_script, take_turns, typed
+from scripts.provenance import named_here, provenance
+from scripts.turns import add_data, keep, run_script, take_turns, typed
 
 MODEL = "minilm"
 MEASURES = ("examples_per_s", "real_tokens_per_s", "peak_rss_mib")
@@ -306,18 +306,13 @@ def main() -> None:
     if min(options.steps or TASKS[task].steps for task in tasks) <= options.warmup or options.rounds < 1:
         parser.error("expected more steps than warm-up, and at least one round")
 
-    from bertkit import progress
-
     for result in dict.fromkeys(TASKS[task].result for task in tasks):
         whole = [task for task, workload in TASKS.items() if workload.result == result]
         chosen = [task for task in whole if task in tasks]
         values = measure(result, chosen, options)
         show(values)
-        if options.rounds < 3 or options.steps or chosen != whole:
-            it_takes = f"three rounds of {', '.join(whole)}, without --steps"
-            progress.note(f"results/{values['name']}.json is as it was: it takes {it_takes}")
-        else:
-            progress.note(f"wrote {write_result(values['name'], values).relative_to(ROOT)}")
+        is_whole = options.rounds >= 3 and not options.steps and chosen == whole
+        keep(values, unless="" if is_whole else f"three rounds of {', '.join(whole)}, without --steps")
 
 
 def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:

@@ -11,8 +11,6 @@ import argparse
 import json
 import shlex
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,6 +23,7 @@ from scripts.provenance import RESULTS, ROOT
 from scripts.results import entry_results
 from scripts.results.command_lines import filled_in, measured_once
 from scripts.results.entries import ENTRIES, FIVE_SEEDS, Entry
+from scripts.turns import run_script
 
 NAME = "trainer"
 TASKS: dict[str, Entry] = {entry.name: entry for entry in ENTRIES if entry.name in FIVE_SEEDS}
@@ -68,11 +67,8 @@ def measure(*, force: bool) -> dict[str, Any]:
 
 def _run(line: str) -> dict[str, Any]:
     print(f"\n$ {line}", flush=True)
-    done = subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise SystemExit(done.returncode)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    _, _, module, *words = shlex.split(line)
+    return run_script(module, words, quiet=False)
 
 
 def train(task: str, seed: int) -> dict[str, Any]:

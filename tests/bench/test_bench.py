@@ -23,6 +23,7 @@ from bertkit.training import loop
 from scripts import turns
 from scripts.bench import corpus, gpu, startup, timed_corpus, timed_training, trainer_peers, training
 from scripts.bench.timed_training import Step, Timed, since_warmup, summary
+from scripts.provenance import ROOT
 
 pytestmark = pytest.mark.e2e
 
@@ -142,7 +143,7 @@ def test_a_timed_start_ends_at_the_first_step_and_leaves_nothing(tiny_model_dir:
     left = tmp_path / "left"
     left.mkdir()
     command = [sys.executable, str(startup.TIMED), "bertkit", "text-classification", *data]
-    env = {**os.environ, "TMPDIR": str(left), "PYTHONPATH": str(training.ROOT)}
+    env = {**os.environ, "TMPDIR": str(left), "PYTHONPATH": str(ROOT)}
     reached = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert (reached.returncode, [*left.iterdir()]) == (0, []), reached.stderr
     assert "per epoch" in reached.stderr
