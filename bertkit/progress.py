@@ -204,33 +204,33 @@ class Rate:
         """Count more rows as done; share: of the input, if known."""
         self._rows, self.share = self._rows + rows, share
         seconds = max(1e-9, time.monotonic() - self._start)
-        said = f"{self.description} {self._rows:,.0f} rows  {self._rows / seconds:,.0f} rows/s"
+        line = f"{self.description} {self._rows:,.0f} rows  {self._rows / seconds:,.0f} rows/s"
         if share is not None and share > self._before:
-            said += f"  {seconds * (1 - share) / (share - self._before):.0f} s left"
-        self._show(said, share)
+            line += f"  {seconds * (1 - share) / (share - self._before):.0f} s left"
+        self._show(line, share)
 
 
 @contextmanager
 def rate(description: str, *, shown: bool = True) -> Iterator[Rate]:
     """A bar with a Rate in a terminal; elsewhere an occasional line."""
     if not shown:
-        yield Rate(description, lambda said, share: None)
+        yield Rate(description, lambda line, share: None)
     elif not console.is_terminal:
         last = time.monotonic()
 
-        def line(said: str, share: float | None) -> None:
+        def show(line: str, share: float | None) -> None:
             nonlocal last
             if (now := time.monotonic()) - last >= SECONDS_BETWEEN_LINES and share != 1:
                 last = now
-                note(said)
+                note(line)
 
-        yield Rate(description, line)
+        yield Rate(description, show)
     else:
         with Progress(BarColumn(bar_width=24), TextColumn("{task.description}"), console=console) as drawn:
             task = drawn.add_task(description, total=None)
 
-            def draw(said: str, share: float | None) -> None:
-                drawn.update(task, description=said, total=None if share is None else 1.0, completed=share or 0.0)
+            def draw(line: str, share: float | None) -> None:
+                drawn.update(task, description=line, total=None if share is None else 1.0, completed=share or 0.0)
 
             yield Rate(description, draw)
 

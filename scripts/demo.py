@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# recipe -> what the trained model is asked in the end: options and standard input of `bertkit predict`
+# recipe -> the questions for the trained model: options and standard input of `bertkit predict`
 QUESTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "helpdesk": ((), "You took the money for the same lamp from my card two times."),
     "helpdesk_pairs": (
@@ -111,8 +111,8 @@ def main() -> None:
         bertkit("finetune", recipe, "--model", "minilm", "--output-dir", run, *(steps or ("--num-epochs", EPOCHS[recipe])))
         scores[recipe] = json.loads(bertkit("eval", run, "--split", "test", "--json", capture=True))
         seconds[recipe] = time.perf_counter() - begin
-    for recipe, (asked, text) in QUESTIONS.items():
-        bertkit("predict", f"{options.output_dir}/{recipe}", *asked, "--format", "text", stdin=text + "\n")
+    for recipe, (question, text) in QUESTIONS.items():
+        bertkit("predict", f"{options.output_dir}/{recipe}", *question, "--format", "text", stdin=text + "\n")
 
     from bertkit import progress
     from bertkit.runs.finetuning.baselines import baselines_of_data

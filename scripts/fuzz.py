@@ -168,12 +168,12 @@ def fault_of(case: Case, folder: Path) -> str | None:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
         os.chdir(where)
-    told = err.buffer.getvalue().decode("utf-8", "replace")
-    if code == 1 and "error: Training: " in told:
+    stderr = err.buffer.getvalue().decode("utf-8", "replace")
+    if code == 1 and "error: Training: " in stderr:
         return None
-    if code == 1 or "Traceback" in told:
-        return f"traceback: {next((line for line in told.splitlines() if line.startswith('error: ')), told)[:300]}"
-    return None if code == 0 or (code in (2, 3, 4, 5) and "error: " in told) else f"exit code {code}: {told[-200:]}"
+    if code == 1 or "Traceback" in stderr:
+        return f"traceback: {next((line for line in stderr.splitlines() if line.startswith('error: ')), stderr)[:300]}"
+    return None if code == 0 or (code in (2, 3, 4, 5) and "error: " in stderr) else f"exit code {code}: {stderr[-200:]}"
 
 
 def make_models(folder: Path) -> None:
@@ -206,10 +206,10 @@ def make_models(folder: Path) -> None:
         how = ["--train", file, "--validation", file, "--max-steps", "1", "--max-length", "32", "--no-baselines"]
         commands.append(["finetune", family, *how, "--model", str(folder / "model"), "--output-dir", str(folder / run)])
     for argv in commands:
-        with contextlib.redirect_stderr(io.StringIO()) as told:
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
             code = main([*argv, *(["--device", "cpu"] if argv[0] in ("pretrain", "finetune") else [])])
         if code != 0:
-            sys.exit(f"error: {' '.join(argv)}: {told.getvalue()}")
+            sys.exit(f"error: {' '.join(argv)}: {stderr.getvalue()}")
 
 
 def faults(numbers: Sequence[int], models: Path, seed: int = SEED) -> list[tuple[int, str]]:

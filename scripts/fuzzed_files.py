@@ -84,9 +84,9 @@ def _conll(chance: random.Random) -> bytes:
 
 def _squad(chance: random.Random) -> bytes:
     answer = {"text": "movie", "answer_start": 5}
-    asked = [{"id": str(n), "question": _text(chance), "answers": [answer]} for n in range(3)]
+    questions = [{"id": str(n), "question": _text(chance), "answers": [answer]} for n in range(3)]
     return json.dumps(
-        {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "good movie", "qas": asked}]}]}
+        {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "good movie", "qas": questions}]}]}
     ).encode()
 
 

@@ -130,11 +130,11 @@ def tree() -> str:
         for path in sorted(root.rglob("*.py"), key=_order):
             depth = len(path.relative_to(root).parts)
             first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")[0]
-            said = re.sub(r"(\w)\*", r"\1\\*", " ".join(first.split()).replace("<", "&lt;")).replace("__", "\\_\\_")
+            summary = re.sub(r"(\w)\*", r"\1\\*", " ".join(first.split()).replace("<", "&lt;")).replace("__", "\\_\\_")
             if path.name != "__init__.py":
-                lines.append(f"{'  ' * depth}- `{path.name}`: {said}")
+                lines.append(f"{'  ' * depth}- `{path.name}`: {summary}")
             elif path.parent != root:
-                lines.append(f"{'  ' * (depth - 1)}- `{path.parent.name}/`: {said}")
+                lines.append(f"{'  ' * (depth - 1)}- `{path.parent.name}/`: {summary}")
     return "\n".join(lines) + "\n"
 
 

@@ -52,7 +52,7 @@ def take_turns(
     order: Sequence[str],
     rounds: int,
     measures: Mapping[str, int | None],
-    said: Callable[[int, str, Mapping[str, Any]], None],
+    on_round: Callable[[int, str, Mapping[str, Any]], None],
 ) -> dict[str, dict[str, list[Any]]]:
     """side -> measure -> one value a round, of the measures that the side has. Every second round is in the opposite order.
 
@@ -66,7 +66,7 @@ def take_turns(
                 if measure in values:
                     value = values[measure] if digits is None else round(values[measure], digits)
                     found[side].setdefault(measure, []).append(value)
-            said(number, side, values)
+            on_round(number, side, values)
     return found
 
 

@@ -38,8 +38,8 @@ def predict_dataset(
         import ray
         from ray.data import ActorPoolStrategy
 
-    if ray.is_initialized() and (asked := num_actors * num_cpus) >= (there := ray.cluster_resources().get("CPU", 0)):
-        what = f"the actors reserve {asked} CPUs of the {there:g} that Ray has, and none is left to read the data"
+    if ray.is_initialized() and (reserved := num_actors * num_cpus) >= (there := ray.cluster_resources().get("CPU", 0)):
+        what = f"the actors reserve {reserved} CPUs of the {there:g} that Ray has, and none is left to read the data"
         warnings.warn(f"{what}: unless the cluster grows, Ray waits forever; ask for fewer actors or CPUs", stacklevel=2)
     predictor, opening = open_here(model, "cuda" if num_gpus else "cpu", precision)
     if (schema := ds.schema(fetch_if_missing=False)) is not None:

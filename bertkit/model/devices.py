@@ -145,8 +145,8 @@ def refuse_differences(own: Mapping[str, object], processes: Processes, *, hint:
     first, *others = gather_object([dict(own)])
     for number, theirs in enumerate(others, 1):
         if names := [name for name in {**first, **theirs} if first.get(name) != theirs.get(name)]:
-            told = (f"{name} is {theirs.get(name)!r}, but {first.get(name)!r} in process 0" for name in names)
-            raise UsageError(f"process {number} of {processes.num_processes}: {listed([*told], 4, '; ')}", hint=hint)
+            differing = (f"{name} is {theirs.get(name)!r}, but {first.get(name)!r} in process 0" for name in names)
+            raise UsageError(f"process {number} of {processes.num_processes}: {listed([*differing], 4, '; ')}", hint=hint)
 
 
 def sum_over_processes(values: torch.Tensor, accelerator: Accelerator) -> torch.Tensor:

@@ -107,9 +107,9 @@ def _is_reachable(path: str, revision: str | None) -> bool:
     if constants.HF_HUB_OFFLINE:
         return False
     # In a thread, as the look-up of the hub's address has no timeout.
-    asked = in_background(lambda: HfApi().dataset_info(path, revision=revision, timeout=_TIMEOUT))
+    request = in_background(lambda: HfApi().dataset_info(path, revision=revision, timeout=_TIMEOUT))
     try:
-        asked.result(_TIMEOUT + 0.5)
+        request.result(_TIMEOUT + 0.5)
     except GatedRepoError:
         hint = f"ask for access on its page and log in: hf auth login; or {_LOCAL_HINT}"
         raise DataError(f"the data set {path} is gated", where=path, hint=hint) from None

@@ -220,8 +220,8 @@ def _package_missing(error: ImportError, url: str, protocol: str) -> MachineErro
 
     known = known_implementations.get(protocol.rpartition("::")[2], {})
     package = known.get("class", "").partition(".")[0]
-    said = known.get("err") or str(error)
+    message = known.get("err") or str(error)
     if package in ("", "fsspec"):  # implemented in fsspec itself: only its message names the missing package
-        return MachineError(f"{protocol}:// needs a package that is not installed", where=url, hint=said)
+        return MachineError(f"{protocol}:// needs a package that is not installed", where=url, hint=message)
     hint = f"python -m pip install {package.replace('_', '-')}"
     return MachineError(f"{protocol}:// needs the package {package}, which is not installed", where=url, hint=hint)

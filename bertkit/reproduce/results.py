@@ -164,7 +164,7 @@ def report_table(found: Mapping[str, Any]) -> Report:
     known = [name for name in rows[0] if any(row[name] is not None for row in rows)]
     shared = [name for name in OF_ALL_ROWS if name in known and all(row[name] == rows[0][name] for row in rows)]
     columns = [name for name in known if name not in shared]
-    said = f"all rows: {'; '.join(f'{name} {rows[0][name]}' for name in shared)}"
+    shared_settings = f"all rows: {'; '.join(f'{name} {rows[0][name]}' for name in shared)}"
     claims = [
         [
             claim["says"],
@@ -181,7 +181,7 @@ def report_table(found: Mapping[str, Any]) -> Report:
     title = f"{found['title']}, --scale {found['scale']}"
     parts: list[Table | Finding] = [Table(title, columns, [[row[name] for name in columns] for row in rows])]
     parts += [Table("claims", compared, claims)] if claims else []
-    notes = [*([said] if shared else []), found["note"], f"the paper's table: {found['source']}"]
+    notes = [*([shared_settings] if shared else []), found["note"], f"the paper's table: {found['source']}"]
     return Report([*parts, *(Finding("note", note) for note in notes)], found)
 
 

@@ -93,10 +93,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     def run(side: str, number: int) -> dict[str, Any]:
         return run_script("scripts.bench.timed_engine", [side, *typed({"run": folder / RUN, "threads": threads(), **files})])
 
-    def said(number: int, side: str, found: Mapping[str, Any]) -> None:
+    def show_round(number: int, side: str, found: Mapping[str, Any]) -> None:
         progress.note(f"round {number}/{options.rounds}  {found['per_s']:7.1f} rows/s  {LABELS[side]}")
 
-    found = take_turns(run, list(SIDES), options.rounds, {"per_s": 1, "precision": None}, said)
+    found = take_turns(run, list(SIDES), options.rounds, {"per_s": 1, "precision": None}, show_round)
     (precision,) = {each for side in found.values() for each in side.pop("precision")}
     return {
         "name": NAME,

@@ -44,12 +44,12 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
         for of_task in values["tasks"].values():
             first, before, now = (of_task["stages"][STAGES[each]]["real_tokens_per_s"] for each in (0, max(0, at - 1), at))
             gains, in_all = ([ours / theirs for ours, theirs in zip(now, each, strict=True)] for each in (before, first))
-            told = [
+            gains = [
                 f"**{statistics.median(gains):.2f}**",
                 f"{min(gains):.2f} to {max(gains):.2f}",
                 f"{statistics.median(in_all):.2f}",
             ]
-            row += [f"{statistics.median(now):.0f}", *(told if at else "---")]
+            row += [f"{statistics.median(now):.0f}", *(gains if at else "---")]
         found.append(row)
     return found
 
@@ -64,10 +64,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from bertkit.model.directory import MINILM_SHA256, resolve
 
     tasks = options.tasks.split(",")
-    asked = {"tasks": options.tasks, "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}
+    flags = {"tasks": options.tasks, "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}
     values: dict[str, Any] = {
         "name": NAME,
-        "command": [" ".join(["python -m scripts.bench.lever_gains", *typed(asked)])],
+        "command": [" ".join(["python -m scripts.bench.lever_gains", *typed(flags)])],
         **provenance(),
         "seeds": list(range(1, options.rounds + 1)),
         "model": {"name": training.MODEL, "sha256": MINILM_SHA256},
@@ -82,10 +82,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 how = {"steps": steps, "warmup": options.warmup, "seed": seed, "off": ",".join(off_at(stage)) or None}
                 return training.run_side("bertkit", task, model=resolve(training.MODEL), data=data, **how)
 
-            def said(number: int, stage: str, found: Mapping[str, Any]) -> None:
+            def show_round(number: int, stage: str, found: Mapping[str, Any]) -> None:
                 progress.note(f"round {number}/{options.rounds}  {found['real_tokens_per_s']:7.0f} tokens/s  {stage}")
 
-            values["tasks"][task] = {"steps": steps, "stages": take_turns(run, STAGES, options.rounds, MEASURES, said)}
+            values["tasks"][task] = {"steps": steps, "stages": take_turns(run, STAGES, options.rounds, MEASURES, show_round)}
     return values
 
 

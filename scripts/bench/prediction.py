@@ -166,12 +166,12 @@ def note(values: Mapping[str, Any]) -> str:
 
 def limits(values: Mapping[str, Any]) -> str:
     """How fast bertkit would be if nothing but its matrix products took time; empty for older figures, which lack that."""
-    told = []
+    of_tasks = []
     for task, of_task in values["tasks"].items():
         rates = {side: each["products_per_s"] for side, each in of_task["sides"].items() if "products_per_s" in each}
         named = [f"{side.removeprefix('bertkit-')} {statistics.median(each):.0f}" for side, each in rates.items()]
-        told += [f"{task} {', '.join(named)}"] if named else []
-    return f" bertkit's matrix products alone would make, in texts/s: {'; '.join(told)}." if told else ""
+        of_tasks += [f"{task} {', '.join(named)}"] if named else []
+    return f" bertkit's matrix products alone would make, in texts/s: {'; '.join(of_tasks)}." if of_tasks else ""
 
 
 # --- the command -----------------------------------------------------------------------------------------------------------
@@ -189,12 +189,12 @@ def measure(options: argparse.Namespace, tasks: Sequence[str], sides: Sequence[s
     from bertkit.model.directory import MINILM_SHA256, read_config, resolve
     from bertkit.model.precision import measure_rates
 
-    asked = {"tasks": ",".join(tasks), "sides": ",".join(sides), "rounds": options.rounds}
+    flags = {"tasks": ",".join(tasks), "sides": ",".join(sides), "rounds": options.rounds}
     config = read_config(resolve(MODEL))
     rates = measure_rates(config.hidden_size, config.intermediate_size, training=False)[0]
     values: dict[str, Any] = {
         "name": named_here(NAME, rates),
-        "command": [" ".join(["python -m scripts.bench.prediction", *typed(asked)])],
+        "command": [" ".join(["python -m scripts.bench.prediction", *typed(flags)])],
         **provenance((*PACKAGES, *PEERS)),
         "seeds": [SEED],
         "model": {"name": MODEL, "sha256": MINILM_SHA256},
@@ -213,11 +213,11 @@ def measure(options: argparse.Namespace, tasks: Sequence[str], sides: Sequence[s
             words = typed({"family": TASKS[task].family, "folder": folder, "rows": options.rows})
             return run_script("scripts.bench.timed_prediction", [side, *words])
 
-        def said(number: int, side: str, found: Mapping[str, Any]) -> None:
+        def show_round(number: int, side: str, found: Mapping[str, Any]) -> None:
             figures = f"{found['texts_per_s']:7.1f} texts/s  {found['p50_ms']:6.1f} ms  score {found['score']:.4f}"
             progress.note(f"round {number}/{options.rounds}  {figures}  {SIDES[side].label}")
 
-        found = take_turns(run, sides, options.rounds, MEASURES | LIMIT, said)
+        found = take_turns(run, sides, options.rounds, MEASURES | LIMIT, show_round)
         count = min(len(read_rows(folder / DEV)), options.rows or sys.maxsize)
         values["tasks"][task] = {"rows": count, "score": TASKS[task].score, "sides": found, "ratios": compare(found)}
     if "sst2" in tasks:

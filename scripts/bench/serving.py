@@ -186,11 +186,11 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             return time_offline(folder, options.rows, precision)
         return time_server(side, folder, options.requests)
 
-    def said(number: int, side: str, found: Mapping[str, Any]) -> None:
+    def show_round(number: int, side: str, found: Mapping[str, Any]) -> None:
         figures = f"{found['per_s']:7.1f} rows/s  {found['one_p50_ms']:6.1f} ms alone"
         progress.note(f"round {number}/{options.rounds}  {figures}  {label_of(side)}")
 
-    found = take_turns(run, sides, options.rounds, MEASURES, said)
+    found = take_turns(run, sides, options.rounds, MEASURES, show_round)
     return {
         "name": NAME,
         "command": [" ".join(["python -m scripts.bench.serving", *typed({"rounds": options.rounds})])],

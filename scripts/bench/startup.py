@@ -63,11 +63,11 @@ def measure(times: int, data: str | None) -> dict[str, Any]:
 
 
 def rows(values: Mapping[str, Any]) -> list[list[str]]:
-    told = []
+    found_rows = []
     for name, found in values["starts"].items():
         ours, theirs = found["median"].values()
-        told.append([starts(None)[name].what, f"{ours:.2f}", f"{theirs:.2f}", f"**{found['ratio']:.2f}**"])
-    return told
+        found_rows.append([starts(None)[name].what, f"{ours:.2f}", f"{theirs:.2f}", f"**{found['ratio']:.2f}**"])
+    return found_rows
 
 
 def render(values: Mapping[str, Any]) -> str:

@@ -28,10 +28,10 @@ def render(*results: Mapping[str, Any]) -> str:
 
 
 def _ratios(task: str, measured: Sequence[float]) -> list[str]:
-    """The ratio of every measure; what is asked of the task in bold."""
-    asked = training.TASKS[task].measure
+    """The ratio of every measure; what is needed of the task in bold."""
+    needed = training.TASKS[task].measure
     pairs = zip(training.MEASURES, measured, strict=True)
-    return [f"**{ratio:.2f}**" if measure == asked else f"{ratio:.2f}" for measure, ratio in pairs]
+    return [f"**{ratio:.2f}**" if measure == needed else f"{ratio:.2f}" for measure, ratio in pairs]
 
 
 def _note(values: Mapping[str, Any]) -> str:
@@ -52,8 +52,8 @@ def _note(values: Mapping[str, Any]) -> str:
     if waited:
         note += f" Waiting for its batches took at most {100 * max(waited):.1f}% of bertkit's time."
     if shares := training.shares(values):
-        told = ", ".join(f"{task} {share:.0%}" for task, share in shares.items())
-        note += f" Speed of bertkit, as a share of what it would be if a step did nothing but its matrix products: {told}."
+        of_tasks = ", ".join(f"{task} {share:.0%}" for task, share in shares.items())
+        note += f" Speed of bertkit, as a share of what it would be if a step did nothing but its matrix products: {of_tasks}."
     if left := values.get("left_out"):
         rates = values["rates"]
         names = ", ".join(

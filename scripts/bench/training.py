@@ -325,10 +325,10 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
     rates = measure_rates(*(SIZES[MODEL][name] for name in ("hidden_size", "intermediate_size")), training=True)[0]
     left_out = sides_left_out(rates)
     steps = {task: options.steps or TASKS[task].steps for task in tasks}
-    asked = {"tasks": ",".join(tasks), "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}
+    flags = {"tasks": ",".join(tasks), "rounds": options.rounds, "steps": options.steps, "warmup": options.warmup}
     values: dict[str, Any] = {
         "name": named_here(result, rates),
-        "command": [" ".join(["python -m scripts.bench.training", *typed(asked)])],
+        "command": [" ".join(["python -m scripts.bench.training", *typed(flags)])],
         **provenance(),
         "seeds": list(range(1, options.rounds + 1)),
         "model": {"name": MODEL, "sha256": MINILM_SHA256},
@@ -354,11 +354,11 @@ def measure(result: str, tasks: Sequence[str], options: argparse.Namespace) -> d
                 number = options.warmup + timed
                 return run_side(side, task, model=model, data=data, steps=number, warmup=options.warmup, seed=seed)
 
-            def said(number: int, side: str, found: Mapping[str, Any]) -> None:
+            def show_round(number: int, side: str, found: Mapping[str, Any]) -> None:
                 rate = f"{found['examples_per_s']:7.1f} examples/s"
                 progress.note(f"round {number}/{options.rounds}  {rate}  {NAMES[side]}")
 
-            found = take_turns(run, order, options.rounds, RECORDED, said)
+            found = take_turns(run, order, options.rounds, RECORDED, show_round)
             sides = {side: found[side] for side in NAMES if side in found}
             timed = total - options.warmup
             values["tasks"][task] = {

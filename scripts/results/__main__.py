@@ -149,8 +149,8 @@ def table_of(name: str) -> str:
     results = load_results(name)
     left = [SOURCES[part].target for part in TABLES[name] if not (RESULTS / f"{part}.json").is_file()]
     shown = RENDERERS.get(name, entry_results.render)(*results) if results else ""
-    told = f"Not measured yet: {', '.join(f'`make {target}`' for target in dict.fromkeys(left))}.\n" if left else ""
-    return "\n".join(part for part in (shown, told) if part)
+    missing = f"Not measured yet: {', '.join(f'`make {target}`' for target in dict.fromkeys(left))}.\n" if left else ""
+    return "\n".join(part for part in (shown, missing) if part)
 
 
 def load_results(table: str) -> list[dict[str, Any]]:

@@ -135,8 +135,8 @@ def plan(stage: str, minutes: float) -> Planned:
     planning.REHEARSED = PLANNED_BY
     words = [str(ROOT / pretraining.CORPUS) if word == pretraining.CORPUS else word for word in words_of(stage)]
     line = [*words, "--hours", f"{minutes / 60:.4g}", "--dry-run"]
-    said = CliRunner().invoke(app(), line, catch_exceptions=False).stderr
-    ((steps, dtype),) = re.findall(r"^(\d+) steps of .* on cpu, (\w+)$", said, flags=re.MULTILINE)
+    notes = CliRunner().invoke(app(), line, catch_exceptions=False).stderr
+    ((steps, dtype),) = re.findall(r"^(\d+) steps of .* on cpu, (\w+)$", notes, flags=re.MULTILINE)
     return {"steps": int(steps), "precision": {"float32": "fp32", "bfloat16": "bf16"}[dtype]}
 
 

@@ -27,7 +27,7 @@ def command(first: str, second: str, options: str = "") -> str:
     return " ".join(["bertkit compare", first, second, *options.split(), "--json"])
 
 
-def told(gain: Mapping[str, Any]) -> str:
+def difference_text(gain: Mapping[str, Any]) -> str:
     """A difference in points with its 95% interval."""
     low, high = (100 * bound for bound in gain["interval"])
     return f"{100 * gain['difference']:+.1f} ({low:+.1f} to {high:+.1f})"

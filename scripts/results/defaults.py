@@ -134,8 +134,8 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
                 str(each["rows"]["train"]),
                 each["score"],
                 *(f"{100 * each['scores'][side]:.1f}" for side in ("fixed", "chosen")),
-                f"**{comparison.told(each)}**",
-                comparison.told(each["probe"]) if each["probe"] else "-",
+                f"**{comparison.difference_text(each)}**",
+                comparison.difference_text(each["probe"]) if each["probe"] else "-",
                 " -> ".join(str(each["steps"][side]) for side in ("fixed", "chosen")),
                 " -> ".join(minutes),
             ]

@@ -176,7 +176,7 @@ def task_rows(values: Mapping[str, Any]) -> list[list[str]]:
     """The rows of the table under SCORED."""
     rows = []
     for each, found in zip(LANGUAGES, values["languages"].values(), strict=True):
-        gains = {name: comparison.told(gain) for name, gain in found["task"]["gains"].items()}
+        gains = {name: comparison.difference_text(gain) for name, gain in found["task"]["gains"].items()}
         for origin, score in found["task"]["scores"].items():
             own = [
                 gains.get(f"{ORIGINS[0]} -> {origin}", "-"),

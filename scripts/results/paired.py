@@ -83,7 +83,7 @@ class Paired:
 def row(values: Mapping[str, Any]) -> list[str]:
     """A row of the table: a data set's scores, in percent, and the difference with its 95% interval."""
     scores = [f"{100 * score:.1f}" for score in values["scores"]]
-    return [values["data_set"], f"{values['rows']:,}", values["score"], *scores, f"**{comparison.told(values)}**"]
+    return [values["data_set"], f"{values['rows']:,}", values["score"], *scores, f"**{comparison.difference_text(values)}**"]
 
 
 # Everything that rounds in bf16 counts: products, attention, dropout, and the working copy of the weights.

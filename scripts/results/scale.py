@@ -39,22 +39,22 @@ def measure(*, force: bool) -> dict[str, Any]:
 
 def rows(values: Mapping[str, Any]) -> list[list[str]]:
     """A row each figure."""
-    told: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str]] = []
     for share in values["share"]:
         words = ", whole words masked" if share.get("masking") == "whole-word" else ""
         step = f"{share['batch_size']} sequences of {share['max_length']} tokens per step{words}"
         run = "process 17 of 64, each training at 300,000 tokens/s"
         what = f"CPU cores that one process needs to build its batches ({run}; {step})"
-        told.append((what, f"{share['share_of_a_core']:.2f}", "share"))
+        rows.append((what, f"{share['share_of_a_core']:.2f}", "share"))
     resume, save, duplicates, splits = (values[part] for part in ("resume", "save", "duplicates", "splits"))
     assert resume["same"], "the resumed run saw other sequences"
     assert splits["same"], "two processes wrote other shards"
     seconds = f"{resume['resumed_s']:.1f} s (drawing from the beginning: {resume['from_zero_s']:.0f} s)"
-    told.append(
+    rows.append(
         (f"from the command to the first batch, resumed at step {resume['step']:,} over 10,000 shards", seconds, "resume")
     )
     first, second = save["waited_s"]
-    told += [
+    rows += [
         ("training waits for the first checkpoint of BERT-large, on a CPU", f"{first:.1f} s", "save"),
         ("training waits for the second checkpoint", f"{second:.1f} s", "save"),
         (
@@ -65,11 +65,11 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
         ("on disk, weights and moments", f"{save['bytes'] / 1e9:.1f} GB", "save"),
     ]
     what = f"finding the duplicates among {duplicates['documents'] / 1e6:.0f} million documents"
-    told.append((what, f"{duplicates['seconds']:.0f} s, {duplicates['peak_mb']} MB", "duplicates"))
+    rows.append((what, f"{duplicates['seconds']:.0f} s, {duplicates['peak_mb']} MB", "duplicates"))
     one, two = splits["seconds_by_processes"]["1"], splits["seconds_by_processes"]["2"]
     what = f"writing the shards of {splits['mb'] / 1000:.1f} GB, by one process and by two"
-    told.append((what, f"{one:.0f} s, {two:.0f} s", "splits"))
-    return [[what, figure, f"`{_command(part)}`"] for what, figure, part in told]
+    rows.append((what, f"{one:.0f} s, {two:.0f} s", "splits"))
+    return [[what, figure, f"`{_command(part)}`"] for what, figure, part in rows]
 
 
 def render(values: Mapping[str, Any]) -> str:

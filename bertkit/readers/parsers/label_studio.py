@@ -125,9 +125,9 @@ def _entity(value: dict[str, Any], text: str) -> dict[str, Any]:
     """A span with offsets in characters; converted only if the text that it repeats fits only UTF-16 units."""
     span = {name: each for name, each in value.items() if name in ("start", "end", "text", "labels")}
     match span:
-        case {"start": int(start), "end": int(end), "text": str(said)}:
+        case {"start": int(start), "end": int(end), "text": str(quoted)}:
             for first, last in ((start, end), (from_utf16(text, start), from_utf16(text, end))):
-                if None not in (first, last) and _plain(said) == _plain(covered := text[first:last]):
+                if None not in (first, last) and _plain(quoted) == _plain(covered := text[first:last]):
                     return span | {"start": first, "end": last, "text": covered}
     return span
 

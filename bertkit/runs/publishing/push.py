@@ -128,5 +128,5 @@ def _refused(error: Exception, repo: str) -> MachineError:
     if status in (401, 403):
         hint = "create a token with write access on huggingface.co/settings/tokens, then: hf auth login"
         return MachineError(f"the hub does not let this token write to {repo}", hint=hint)
-    said = " ".join(str(getattr(error, "server_message", None) or error).split()) or type(error).__name__
-    return MachineError(f"cannot write to {repo}: {said[:300]}", hint="is the network up? repeat the command to try again")
+    message = " ".join(str(getattr(error, "server_message", None) or error).split()) or type(error).__name__
+    return MachineError(f"cannot write to {repo}: {message[:300]}", hint="is the network up? repeat the command to try again")

@@ -35,7 +35,7 @@ $parts
 batches = [torch.tensor([[tokenizer.cls_token_id, *part, tokenizer.sep_token_id]]) for part in parts]
 with torch.no_grad():
     logits = torch.cat([model(batch).logits for batch in batches]).mean(0)
-$said"""
+$print_result"""
 _PARTS_OF = {
     "tail": "parts = [ids[-room:]]",
     "head+tail": "parts = [ids if len(ids) <= room else ids[: room // 4] + ids[room // 4 - room :]]",
@@ -149,8 +149,8 @@ def _classification(task: Mapping[str, Any]) -> tuple[str, list[str]]:
         notes = [f"This reads only the head of long texts; `bertkit predict` reads as in training: `--truncate {truncate}`."]
         code = _LABELS if task["multi_label"] else _CLASS
         return code.replace("$example", example), notes if truncate != "head" else []
-    said = _SAY_LABELS if task["multi_label"] else _SAY_NUMBER if task["regression"] else _SAY_CLASS
-    return _PARTS.replace("$parts", _PARTS_OF[truncate]).replace("$said", said), []
+    print_result = _SAY_LABELS if task["multi_label"] else _SAY_NUMBER if task["regression"] else _SAY_CLASS
+    return _PARTS.replace("$parts", _PARTS_OF[truncate]).replace("$print_result", print_result), []
 
 
 def _tags(task: Mapping[str, Any]) -> tuple[str, list[str]]:

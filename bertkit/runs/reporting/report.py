@@ -84,9 +84,10 @@ _PATHS = re.compile(rf"{PATHS.pattern}|recipe\.(name|metric)|resumed_from")  # k
 
 def _relative_paths(names: Sequence[str], runs: Sequence[ReportedRun]) -> dict[str, str]:
     """What a report shows instead of absolute paths: the runs as typed, and their data, models and code."""
-    told = [value for run in runs for name, value in run.flat().items() if _PATHS.fullmatch(name)]
-    told += [corpus["source"] for run in runs for each in run.values.get("continued") or () for corpus in each["data"].values()]
-    texts = chain(names, *(value if isinstance(value, list) else [str(value)] for value in told))
+    recorded = [value for run in runs for name, value in run.flat().items() if _PATHS.fullmatch(name)]
+    continued = (each for run in runs for each in run.values.get("continued") or ())
+    recorded += [corpus["source"] for each in continued for corpus in each["data"].values()]
+    texts = chain(names, *(value if isinstance(value, list) else [str(value)] for value in recorded))
     paths = (text.removeprefix(EVALUATE).rstrip(os.sep) for text in texts)
     return {path: relative(path) for path in paths if os.path.isabs(path)}
 

@@ -54,8 +54,8 @@ def draw_curves(runs: Sequence[ReportedRun]) -> Section:
         for title, name in ((title, name) for title, names in kinds.items() for name in names):
             points = [(event["step"], event[name]) for event in events if event.get(name) is not None]
             if points:
-                said = {"loss": "training", "learning_rate": "learning rate"}.get(name, name)
-                called = f"{run.name}: {said}" if len(runs) > 1 else said
-                lines.setdefault(title, []).append(Line(called, *zip(*points, strict=True)))
+                kind = {"loss": "training", "learning_rate": "learning rate"}.get(name, name)
+                label = f"{run.name}: {kind}" if len(runs) > 1 else kind
+                lines.setdefault(title, []).append(Line(label, *zip(*points, strict=True)))
     begins = {begin for run in runs if run.family == PRETRAINING for begin in run.course.begins}
     return Section("Curves", [draw_lines(title, own, marks=sorted(begins - {0})) for title, own in lines.items() if own])

@@ -147,9 +147,9 @@ def _compare(results: Sequence[Result], count: int, recipe_name: str | None) -> 
         counts.append([other, *(int(rows.sum()) for rows in changed.values()), int((wrong[first] & wrong[other]).sum())])
         for how, row in ((how, int(row)) for how, rows in changed.items() for row in np.flatnonzero(rows)[:count]):
             texts = predicted[first].laid_out(row)
-            said = {name: predicted[name].laid_out(row)["predicted"] for name in (first, other)}
+            own_pieces = {name: predicted[name].laid_out(row)["predicted"] for name in (first, other)}
             shared = {name: pieces for name, pieces in texts.items() if name != "predicted"}
-            by_name = {f"predicted by {name}": pieces for name, pieces in said.items()}
+            by_name = {f"predicted by {name}": pieces for name, pieces in own_pieces.items()}
             entries.append(Entry(f"{examples.where(row)}: {how} by {other}", shared | by_name))
     several = any(result.run.folder != Path(result.run.name) for result in results)
     title = f"rows fixed and broken, compared with {first}" + (", one run of each" if several else "")

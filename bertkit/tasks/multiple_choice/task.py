@@ -131,8 +131,8 @@ class MultipleChoiceTask(PoolingTask):
 
     def row(self, prediction: Prediction, examples: Examples, row: int) -> dict[str, Any]:
         inputs = {name: values[row] for name, values in examples.given(INPUTS).items()}
-        said = {"choice": prediction.value, **prediction.details, "probability": prediction.probability}
-        return inputs | said | {"probabilities": prediction.probabilities}
+        answered = {"choice": prediction.value, **prediction.details, "probability": prediction.probability}
+        return inputs | answered | {"probabilities": prediction.probabilities}
 
     def columns(self, examples: Examples) -> OutputColumns:
         return OutputColumns(tuple(examples.given(INPUTS)), ("choice", "answer", "probability", "probabilities"))

@@ -325,8 +325,8 @@ class QuestionAnsweringTask(Task):
 
     def columns(self, examples: Examples) -> OutputColumns:
         null_odds = ("null_odds",) if self._unanswerable(examples.columns.get("answers", ())) else ()
-        said = ("answer", "start", "end", "probability", "nbest", *null_odds)
-        return OutputColumns(("id", "question"), said)
+        predicted = ("answer", "start", "end", "probability", "nbest", *null_odds)
+        return OutputColumns(("id", "question"), predicted)
 
     @property
     def details(self) -> Mapping[str, str]:
