@@ -117,6 +117,20 @@ def clean(tmp_path: Path) -> Path:
     return write(tmp_path / "clean.csv", rows)
 
 
+@pytest.mark.parametrize("validation", [None, "25%"])
+def test_every_broken_row_is_listed_and_the_others_are_checked(tmp_path: Path, validation: str | None) -> None:
+    lines = ["text,label", *(f"text {number},{'ab'[number % 2]}" for number in range(40))]
+    lines[5], lines[9], lines[20] = "a,b,c,d", "alone", ",a"
+    file = tmp_path / "rows.csv"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    checked = check(file, validation=validation) if validation else check(file)
+    (broken,) = (finding for finding in checked.findings if finding.severity == "error")
+    assert "found 4 fields" in broken.what
+    (warning,) = (line for line in checked.remarks.warnings if "skipped" in line)
+    assert all(f"rows.csv:{line}" in warning for line in (6, 10, 21))
+    assert sum(checked.labels["train"].values()) == (37 if validation is None else 28)
+
+
 def test_a_folder_without_rows_to_evaluate_on(tmp_path: Path) -> None:
     for split, count in (("train", 40), ("test", 20)):
         write(tmp_path / f"{split}.csv", ab(count, split + " {0}"))
@@ -274,7 +288,7 @@ def test_more_than_a_hundredth_of_leaked_rows_is_a_warning(tmp_path: Path) -> No
         ("text,label\ngood,a\nbad,a\n", "'a'"),
         ("text\ngood\n", "label"),
         ("label,rest,others\na,b,c\n", "text"),
-        ("text,label\ngood,a\nbad\n", "1 field"),
+        ("text,label\ngood,a\nfine,b\nbad\n", "1 field"),
         ("", "empty"),
     ],
 )

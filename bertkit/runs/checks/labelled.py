@@ -85,6 +85,9 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     """Check the splits of a recipe; the first is for training. Without a model, tokens are not checked."""
     refuse_int8(recipe.training.precision, "training")
     rows, findings = _read(recipe, splits)
+    if findings and recipe.on_error == "fail":  # to list all broken rows, and to check the others
+        recipe = replace(recipe, on_error="skip")
+        rows, _ = _read(recipe, splits)
     if recipe.data and splits[0] == "train" and not recipe.eval_splits:
         what = "there are no rows to evaluate on, which finetune needs"
         findings.append(Finding("warning", what, (recipe.data,), "add a validation file, or --validation 10%"))
@@ -116,13 +119,13 @@ def _read(recipe: Recipe, splits: Sequence[str]) -> tuple[dict[str, Examples], l
     # If held-out rows are not a split of their own, all rows are checked together.
     whole = replace(recipe, validation=recipe.train) if recipe.names_files and "validation" not in splits else recipe
     rows: dict[str, Examples] = {}
-    findings = []
+    findings: dict[str, Finding] = {}  # by the error, which held-out rows share with the training rows
     for split in splits:
         try:
             rows |= read_splits(whole, [split]).rows
         except DataError as error:
-            findings.append(_error(split, error))
-    return rows, findings
+            findings.setdefault(str(error), _error(split, error))
+    return rows, [*findings.values()]
 
 
 def _settled(recipe: Recipe, training: Examples | None, pretrained: Pretrained | None) -> tuple[Recipe, Remarks]:
