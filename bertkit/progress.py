@@ -1,4 +1,5 @@
-"""Output of a running command: notes, progress bars and tables on stderr, results on stdout. Only rank 0 prints."""
+"""Output of a running command: notes, progress bars and tables on stderr, results on stdout. Others than rank 0 print only
+what rank 0 does not know."""
 
 from __future__ import annotations
 
@@ -24,6 +25,8 @@ Item = TypeVar("Item")
 
 
 class _Console(Console):
+    is_main = True  # this process
+
     def on_broken_pipe(self) -> None:
         """Raise the BrokenPipeError instead of ending the process, as rich does."""
         raise  # rich calls this while it handles the error
@@ -32,9 +35,15 @@ class _Console(Console):
 console = _Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def silence() -> None:
-    """Print nothing from now on; for every process except the main one."""
-    console.quiet = True
+@contextmanager
+def on_main_process(*, is_main: bool) -> Iterator[None]:
+    """Print in the main process only. is_main: whether this is it."""
+    before = console.is_main, console.quiet
+    console.is_main, console.quiet = is_main, console.quiet or not is_main
+    try:
+        yield
+    finally:
+        console.is_main, console.quiet = before
 
 
 @contextmanager
@@ -48,8 +57,8 @@ def on_every_process() -> Iterator[None]:
 
 
 def is_main_process() -> bool:
-    """Whether this process prints, which only the main one does."""
-    return not console.quiet
+    """Whether this is the main process, the one of rank 0."""
+    return console.is_main
 
 
 def plain(text: object) -> Text:

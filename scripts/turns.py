@@ -71,11 +71,11 @@ def take_turns(
 
 
 def keep(values: dict[str, Any], *, unless: str = "") -> None:
-    """Write results/NAME.json and say so. unless: what a whole run takes, if this was none; then nothing is written."""
+    """Write results/NAME.json and say so. unless: what a complete run needs, if this one was not; then nothing is written."""
     from bertkit import progress
 
     if unless:
-        progress.note(f"results/{values['name']}.json is as it was: it takes {unless}")
+        progress.note(f"results/{values['name']}.json is unchanged: that needs {unless}")
     else:
         progress.note(f"wrote {write_result(values['name'], values).relative_to(ROOT)}")
 

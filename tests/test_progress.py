@@ -6,7 +6,6 @@ import io
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from bertkit import progress
 
@@ -22,7 +21,8 @@ HOSTILE = (
 
 def console(monkeypatch: pytest.MonkeyPatch, **options: Any) -> io.StringIO:
     text = io.StringIO()
-    monkeypatch.setattr(progress, "console", Console(file=text, width=200, highlight=False, soft_wrap=True, **options))
+    options = {"file": text, "width": 200, "highlight": False, "soft_wrap": True, **options}
+    monkeypatch.setattr(progress, "console", progress._Console(**options))
     return text
 
 
@@ -90,13 +90,19 @@ def test_a_bar_in_a_file_is_an_occasional_line(lines: io.StringIO, monkeypatch: 
     assert shown == ["train 4/8  loss 0.1  40 s left", "train 6/8  loss 0.3  20 s left"]
 
 
-def test_silence_shows_nothing(lines: io.StringIO) -> None:
-    progress.silence()
-    progress.note("a")
-    progress.warn("b")
-    progress.table("c", ["d"], [["e"]])
-    assert list(progress.with_bar("ab", "f", 2)) == ["a", "b"]
-    assert lines.getvalue() == ""
+def test_other_processes_show_only_what_the_main_one_does_not_know(lines: io.StringIO) -> None:
+    with progress.on_main_process(is_main=False):
+        progress.note("a")
+        progress.warn("b")
+        progress.table("c", ["d"], [["e"]])
+        assert list(progress.with_bar("ab", "f", 2)) == ["a", "b"]
+        assert lines.getvalue() == ""
+        with progress.on_every_process():
+            progress.note("mine")
+            assert not progress.is_main_process()
+        progress.note("g")
+    assert lines.getvalue() == "mine\n"
+    assert progress.is_main_process()
 
 
 def test_a_rate_has_rows_a_second_and_the_time_left_where_the_size_is_known(monkeypatch, capsys) -> None:

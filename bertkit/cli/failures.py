@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from bertkit.errors import DataError, MachineError, Stopped, UsageError, UserError
 from bertkit.model import peers
-from bertkit.progress import console, plain, silence
+from bertkit.progress import console, on_main_process, plain
 
 BUG = 1
 _LONGEST = 2000  # characters of an error, which may quote a value of any length
@@ -57,13 +57,8 @@ _BY_NUMBER = {
 @contextmanager
 def printing_on_main_only() -> Iterator[None]:
     """Print in the main process only."""
-    quiet_before = console.quiet
-    if os.environ.get("RANK", "0") not in ("", "0"):
-        silence()
-    try:
+    with on_main_process(is_main=os.environ.get("RANK", "0") in ("", "0")):
         yield
-    finally:
-        console.quiet = quiet_before
 
 
 @printing_on_main_only()

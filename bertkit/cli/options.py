@@ -72,7 +72,7 @@ RecipeOfRuns = Annotated[str | None, typer.Option(help="The runs' own recipe fil
 AsJson = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
 NewRun = Annotated[Path | None, typer.Option("--output-dir", "-o", help="Run folder to write.", metavar="DIR")]
 OutputDir = Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write.", metavar="DIR")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start over; the old folder is kept as FOLDER.old-1.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start over; the old folder is kept as FOLDER.old-N.")]
 Resume = Annotated[
     str,
     typer.Option(

@@ -21,7 +21,8 @@ def _group() -> None:
 Text = Annotated[
     list[str],
     typer.Argument(
-        help="Files, folders, globs or URLs of .txt, .md, .html, .jsonl, .csv or .parquet, also compressed; hub:OWNER/NAME.",
+        help="Files, folders, globs or URLs of .txt, .md, .html, .jsonl, .csv or .parquet, also compressed; "
+        "hub:OWNER/NAME or hub:OWNER/NAME:CONFIGURATION.",
         metavar="TEXT...",
     ),
 ]

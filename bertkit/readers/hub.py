@@ -75,11 +75,11 @@ def _read_folder(folder: Path, name: str | None, split: str) -> Examples:
 
 
 def _unnamed_files(folder: Path, split: str) -> str | None:
-    """A note if datasets read every file of a folder as this split, because no name or README.md says what they are."""
+    """A note if datasets read every file of a folder as train, because no name or README.md says what they are."""
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet"))
-    if len(files) < 2 or (folder / "README.md").is_file() or any(split in file for file in files):
+    if split != "train" or len(files) < 2 or (folder / "README.md").is_file() or any(split in file for file in files):
         return None
-    return f"{folder} has no file named {split}; all {len(files)} files are read as this split: {listed(files)}"
+    return f"{folder} has no file named train; all {len(files)} files are read as this split: {listed(files)}"
 
 
 def other_shards(path: Path) -> list[Path]:

@@ -281,10 +281,13 @@ class Served:
         if {"text", "tokens"} <= {role for role, name in self.columns.items() if {role, name} & {*given}}:
             raise DataError(f"{where} has both a text and tokens; expected one of them")
         row: dict[str, Any] = {}
+        taken: set[str] = set()
         for role, value in given.items():
             name: Any = self.columns.get(role, role)
-            if twice := {name} & {*row} if isinstance(name, str) else {*name} & {*row}:
+            columns = names_in([name]) if isinstance(name, str) else {*name}
+            if twice := columns & taken:
                 raise DataError(f"{where} gives {min(twice)!r} twice: by this name, and as one of {', '.join(self.columns)}")
+            taken |= columns
             if isinstance(name, str):
                 row[name] = value
             elif isinstance(value, list) and len(value) <= len(name):

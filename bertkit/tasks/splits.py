@@ -15,7 +15,7 @@ import numpy as np
 
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
 from bertkit.readers import Examples, Remarks, columns_of
-from bertkit.readers.formats import SPLITS
+from bertkit.readers.formats import SPLITS, kind_of_split
 from bertkit.readers.hub import other_shards
 from bertkit.readers.remote import path_of
 from bertkit.readers.splitting import Fold, parse_held_out, split_examples
@@ -99,8 +99,9 @@ class _Source:
         """The rows to train on and, if some of the training rows are the validation split, those."""
         recipe = self.recipe
         kept, *held = self._split(self._remaining[0], recipe.held_out_share)
-        if held and recipe.validation and recipe.has_split("validation"):
-            note = f"--validation {recipe.validation} holds out training rows; those that {recipe.data} has are not read"
+        known = ("validation", *(split for split in recipe.folder.files if kind_of_split(split) == "validation"))
+        if held and recipe.validation and any(map(recipe.has_split, known)):
+            note = f"the validation rows are held out of the training rows; those that {recipe.data} has are not read"
             kept = kept.with_remarks(Remarks.of(note=note))
         return [kept, *held]
 

@@ -34,7 +34,7 @@ class Ways:
     def render(self, *results: Mapping[str, Any]) -> str:
         """The block of a page: a row for each data set."""
         before, after = self.options
-        header = ["data set", "dev rows", "score", before, after, f"{after} - {before}, points"]
+        header = ["data set", "validation rows", "score", before, after, f"{after} - {before}, points"]
         return markdown.block(results, markdown.table(header, [*map(row, results)], numbers_from=3))
 
 

@@ -263,7 +263,8 @@ def test_files_that_are_not_named_after_a_split_are_noted(tmp_path, cache):
     assert "2023.parquet, 2024.parquet" in note
     (tmp_path / "2024.parquet").rename(tmp_path / "train.parquet")
     (tmp_path / "2023.parquet").rename(tmp_path / "validation.parquet")
-    for split in ("train", "validation"):
+    pairs().to_parquet(tmp_path / "eval.parquet")
+    for split in ("train", "validation", "test"):  # to datasets, eval is test
         assert read_hub(str(tmp_path), split=split).remarks.notes == ()
 
 

@@ -47,7 +47,7 @@ from bertkit.runs.inference.language_model import open_to_fill
 from bertkit.runs.prediction.window import predict_window
 from bertkit.runs.pretraining import course, held_out, steps
 from bertkit.runs.pretraining import pretrain as pretraining
-from bertkit.runs.pretraining.sequences import micro_batches
+from bertkit.runs.pretraining.sequences import held_out_sequences, micro_batches
 from bertkit.runs.pretraining.weights import fresh_architecture
 from bertkit.text.tokenizer import Tokenizer
 from bertkit.training import loop as training
@@ -751,6 +751,17 @@ def test_sizes_that_make_no_model_are_an_error_of_usage(run_bertkit, corpus: Pat
     ran = run_bertkit("pretrain", corpus, *sizes.split(), "--max-steps", 1, "--output-dir", "run")
     assert (ran.code, "invalid model size" in ran.err, "--num-attention-heads" in ran.err) == (2, True, True)
     assert "config.json" not in ran.err
+
+
+def test_the_baseline_is_the_loss_of_the_counted_tokens(corpus: Path, pretrain) -> None:
+    run = pretrain("run", max_steps=1)
+    tokenizer = Tokenizer.load(corpus)
+    sequences = held_out_sequences(open_corpora([corpus]), tokenizer, PretrainConfig.of(run["training"]))
+    counts = Counter(range(tokenizer.vocab_size))
+    for shard in read_meta(corpus)["train"]["shards"]:
+        counts.update(Shard.load(corpus / shard["name"]).input_ids.tolist())
+    losses = [-math.log(counts[token] / counts.total()) for token in sequences.features.labels["mlm"].values.tolist()]
+    assert run["baselines"] == {"token frequencies": pytest.approx(sum(losses) / len(losses))}
 
 
 def test_token_frequencies_are_those_of_a_mix(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from remote_files import put
 
 from bertkit.errors import UsageError
 from bertkit.files.output_folder import lock
+from bertkit.model import precision
 from bertkit.readers import Examples
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.prediction import outputs, predict, prediction_folder
@@ -518,16 +519,17 @@ def test_what_would_not_go_on_as_it_began_is_refused(changed: str, interrupted, 
     assert (ran.code, len(read_rows(tmp_path / "out.jsonl"))) == (0, len(content))
 
 
-@pytest.mark.parametrize("requested", [(), ("--precision", "auto")])
+@pytest.mark.parametrize("requested", [None, "auto", "int8"])
 def test_it_goes_on_with_the_recorded_precision_threads_and_batches(
-    requested: tuple[str, ...], interrupted, tmp_path: Path, monkeypatch
+    requested: str | None, interrupted, tmp_path: Path, monkeypatch
 ) -> None:
+    monkeypatch.setattr(precision, "_rates", lambda *_, **__: pytest.fail("it was measured again"))
     place = tmp_path / "out.jsonl.progress.json"
     state = OutputState.read(place)
     assert state is not None
-    other = {"fp32": "bf16", "bf16": "fp32"}[state.how["precision"]]
+    other = "int8" if requested == "int8" else {"fp32": "bf16", "bf16": "fp32"}[state.how["precision"]]
     how = {**state.how, "precision": other, "threads": 2, "micro_batch_tokens": 77}
-    options = state.settings["options"] | ({"precision": "auto"} if requested else {})
+    options = state.settings["options"] | ({"precision": requested} if requested else {})
     place.write_text(json.dumps(state._replace(how=how, settings={**state.settings, "options": options}).content()))
     used: list[tuple] = []
     real = TaskPredictor.decode
@@ -539,7 +541,7 @@ def test_it_goes_on_with_the_recorded_precision_threads_and_batches(
     monkeypatch.setattr(TaskPredictor, "decode", decode)
     threads = torch.get_num_threads()
     try:
-        assert interrupted(*requested).code == 0
+        assert interrupted(*(["--precision", requested] if requested else [])).code == 0
     finally:
         torch.set_num_threads(threads)
     assert set(used) == {(other, 2, 77)}

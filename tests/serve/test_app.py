@@ -140,6 +140,8 @@ def test_rows_are_named_by_role_or_by_the_columns_of_training(client: TestClient
         assert refused(client.post("/predict", json={"inputs": pair, "model": "trained"}), 422) == said
     assert len(ask(client, "/predict", [["a"], ["b"]], model="trained")) == 2
     parts, whole = ({"ask": "the good movie", "reply": "no"}, "the good movie no")
+    for twice in ({"text": "a", "ask": "b"}, {"ask": "b", "text": "a"}, {"ask,reply": "a", "reply": "b"}):
+        assert "twice" in refused(client.post("/models/joined", json={"inputs": twice}), 422)
     assert flat(ask(client, "/models/joined", parts)) == pytest.approx(flat(ask(client, "/models/joined", whole)), abs=1e-5)
     assert len(ask(client, "/predict", [["a", "b"], ["c", "d"]], model="replies")) == 2
     said = refused(client.post("/predict", json={"inputs": [["a", "b"], ["c"]], "model": "replies"}), 422)

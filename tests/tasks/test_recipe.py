@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from bertkit.tasks import (
 from bertkit.tasks.catalog import list_recipes, load_recipe
 from bertkit.tasks.recipe import Recipe, published_scores
 from bertkit.tasks.saved import from_json, options_of_run, to_json
+from bertkit.tasks.sources import Folder
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.token_classification.scores import tag_scorer
 
@@ -653,7 +655,9 @@ def test_validation_rows_that_a_share_replaces_are_noted(tmp_path: Path) -> None
     rows, _ = read_splits(recipe)
     assert all(text.startswith("train") for text in rows["validation"].columns["text"])
     assert [note for note in rows["train"].remarks.notes if "are not read" in note and str(tmp_path) in note]
-    (tmp_path / "validation.csv").unlink()
+    (tmp_path / "validation.csv").rename(tmp_path / "own.csv")
+    own = replace(recipe, folder=Folder(files={"validation_own": "own.csv"}))
+    assert [note for note in read_splits(own).rows["train"].remarks.notes if "are not read" in note]
     assert not [note for note in read_splits(recipe).rows["train"].remarks.notes if "are not read" in note]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ import torch
 from bertkit import __version__, manifest, progress
 from bertkit.config import options_of
 from bertkit.errors import DataError, UsageError, flag_of, listed, plural
-from bertkit.model.devices import OneProcess
+from bertkit.model.devices import OneProcess, Processes
+from bertkit.model.precision import Precision
 from bertkit.model.pretrained import hash_of_model
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import STDIN, source_name
@@ -30,9 +31,10 @@ from bertkit.runs.prediction.outputs import TEXT, Output, OutputFile, OutputForm
 from bertkit.runs.prediction.uncertain import Chooser
 from bertkit.runs.prediction.window import Window, predict_window
 from bertkit.runs.prediction.writers import Writer
-from bertkit.runs.remarks import report_counts, report_remarks
+from bertkit.runs.remarks import report_remarks
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import columns_note, open_target, refuse_shared_pipes
+from bertkit.tasks.counts import lines_of
 from bertkit.tasks.output import Arrangement, OutputLayout
 from bertkit.tasks.task import Task
 
@@ -73,10 +75,11 @@ def predict_to(
     run, *others = runs_to_use(target, ensemble=ensemble)
     if "threads" in how:
         torch.set_num_threads(how["threads"])
-    measured = {"precision": ("auto", "int8")}  # which another measurement might resolve otherwise
-    computing = ("precision", "micro_batch_tokens")
-    before = {name: how[name] for name in computing if name in how and options.get(name) in (None, *measured.get(name, ()))}
+    before = {name: how[name] for name in ("micro_batch_tokens",) if name in how and name not in options}
     predictor, blocks_of = _open(run, others, recipe, options | before, sources, split, layout.top_k)
+    requested = options.get("precision") or "auto"
+    if "precision" in how and requested in ("auto", "int8"):  # not measured again: the result might be another one
+        predictor.precision = Precision(how["precision"], None, requested)
     presentation = predictor.presentation
     layout.refuse_others(presentation.details, presentation.kind)
     if to.form.ending not in FORMATS and (kept := next((name for name in ("keep", "id") if getattr(layout, name)), None)):
@@ -146,14 +149,15 @@ class _Command:
     layout: OutputLayout
     to: Destination
     overwrite: bool
+    everyone: Processes = field(init=False)  # of the launch; those of the predictor may become one
+
+    def __post_init__(self) -> None:
+        self.everyone = self.predictor.processes
 
     @property
     def writes(self) -> bool:
         """Whether this process writes: for a single file, only the main process does."""
         return len(self.to.files) > 1 or progress.is_main_process()
-
-    def __post_init__(self) -> None:
-        self.everyone = self.predictor.processes
 
     def run(self, state: OutputState) -> None:
         everyone, is_main = self.everyone, self.everyone.is_main_process
@@ -191,17 +195,16 @@ class _Command:
             if Path(source).is_file():  # a pipe can be read only once, and a URL should be
                 self.opened(source)  # bad input is found before the first file is predicted
         others = missing  # to claim with the first output
-        for source in sources:
-            path = self.to.files[source]
-            if not self.to.has(source):
-                output = self.output_for(source, path, state)
-                with progress.on_every_process() if len(self.to.files) > 1 else nullcontext():  # what only this one knows
-                    self.predict(source, output, state, [*others, source])
-                others = []
-                continue
-            if source in missing:  # another command has predicted it meanwhile, or a file of the same name
-                self.to.refuse_other_content(state, [source])
-            progress.note(f"{path} already exists")
+        with progress.on_every_process() if len(self.to.files) > 1 else nullcontext():  # only this one knows of its files
+            for source in sources:
+                path = self.to.files[source]
+                if not self.to.has(source):
+                    self.predict(source, self.output_for(source, path, state), state, [*others, source])
+                    others = []
+                    continue
+                if source in missing:  # another command has predicted it meanwhile, or a file of the same name
+                    self.to.refuse_other_content(state, [source])
+                progress.note(f"{path} already exists")
         self.to.close()
 
     def output_for(self, source: str, path: Path | None, state: OutputState) -> Output:
@@ -252,11 +255,13 @@ class _Command:
                     output.write(b"", window.counts)
                 else:
                     output.write(pages.of(window, begins=begins) if self.writes else b"", window.counts)
+            of_file = f"{source_name(source)}: " if len(self.to.files) > 1 else ""
             if left_out := [name for name in self.predictor.unread_columns(first) if name not in pages.arrangement.read]:
-                progress.note(f"{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
+                progress.note(f"{of_file}{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
             if output.faults.count:
                 progress.warn(output.faults.summary())
-            report_counts(output.predictions, output.counts)
+            if counts := lines_of(output.counts):
+                progress.note(f"{of_file}{plural(output.predictions, 'row')}, {', '.join(counts)}")
             wrote = output.predictions
             if chooser is not None:
                 chosen = chooser.choose()

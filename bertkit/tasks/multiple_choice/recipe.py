@@ -42,7 +42,7 @@ class MultipleChoice(PoolingRecipe):
         None, "column of the question, or of the beginning of every choice", unit="column", commands=USE
     )
     choices: tuple[str, ...] | None = option(
-        None, "columns of the choices, or the one column with a list of them", unit="columns", commands=USE
+        None, "columns of the choices, or the one column with a list of them", commands=USE
     )
     label: str | None = option(None, "column of the label", unit="column", commands=DATA)
     labels_are: str | None = None
