@@ -573,9 +573,10 @@ def test_metrics_that_cannot_be_loaded_or_fail(run_bertkit, scripts: Path, tiny_
         measured((find_metric(f"evaluate:{scripts}/refuses_all.py"),), np.zeros(2, dtype=int), np.zeros(2, dtype=int))
     assert all(part in refused.value.what for part in ("evaluate:refuses_all", "not these"))
     (scripts / "rows.csv").write_text(ROWS, encoding="utf-8")
-    own = ("--train", "rows.csv", "--metric", "evaluate:./fails_at_once.py", "-m", tiny_model_dir, "-o", "run")
-    ran = run_bertkit("finetune", "text-classification", *own)
-    assert (ran.code, "two lines" in ran.err, (scripts / "run").exists()) == (5, True, False), "before the training"
+    for name, code, said in (("fails_at_once", 5, "two lines"), ("refuses_all", 2, "not these")):
+        own = ("--train", "rows.csv", "--metric", f"accuracy,evaluate:./{name}.py", "-m", tiny_model_dir, "-o", "run")
+        ran = run_bertkit("finetune", "text-classification", *own)
+        assert (ran.code, said in ran.err, (scripts / "run").exists()) == (code, True, False), "before the training"
 
 
 @pytest.mark.parametrize(

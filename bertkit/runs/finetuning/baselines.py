@@ -14,7 +14,7 @@ from bertkit import progress
 from bertkit.errors import UsageError, plural
 from bertkit.metrics import bootstrap
 from bertkit.metrics.bootstrap import Scorer, difference, interval
-from bertkit.metrics.classification import can_be_resampled
+from bertkit.metrics.classification import METRICS, can_be_resampled
 from bertkit.model.directory import load_weights
 from bertkit.model.heads import Vectors
 from bertkit.model.precision import resolve_precision
@@ -147,6 +147,22 @@ def fit_baselines(
             progress.warn(f"the baseline {name!r} is left out: {error}")
     fitted_to = dict.fromkeys(predictions, len(train)) | ({LINEAR_PROBE: model.most_rows} if model is not None else {})
     return Baselines(task, split, held_out, predictions, fitted_to) if predictions else None
+
+
+def refuse_failing_metrics(task: Task, train: Examples, held_out: Examples) -> None:
+    """Raise UsageError for a user's metric that fails on all baselines, before the training that it would end."""
+    if all(metric in METRICS.values() for metric in task.recipe.metrics):
+        return
+    train, held_out = _some(train, FEWEST_ROWS), _some(held_out, FEWEST_ROWS)
+    truth, errors = task.truth(held_out), []
+    predictions = task.baselines(train, held_out, None).values()
+    for predicted in predictions:
+        try:
+            task.score(predicted, truth)
+        except UsageError as error:  # which may be right on predictions that are all equal
+            errors.append(error)
+    if errors and len(errors) == len(predictions):
+        raise errors[0]
 
 
 def baselines_of_data(recipe: Recipe, split: str) -> Baselines | None:

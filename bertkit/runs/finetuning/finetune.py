@@ -21,6 +21,7 @@ from bertkit.readers.splitting import why_another_share
 from bertkit.report import Report, show
 from bertkit.runs.directory import SAME, RunFolder
 from bertkit.runs.encoded import Split, encode_split
+from bertkit.runs.finetuning.baselines import refuse_failing_metrics
 from bertkit.runs.finetuning.training import baselines_of, prepare_training, time_first_steps, train_into
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.request import Request
@@ -165,6 +166,8 @@ def _fit(request: Request, accelerator: Accelerator, given: Given, before: Mappi
     splits = _encoded(task, data.rows, pretrained, checked=given.remarks_shown)
     if not given.remarks_shown:
         show(Report([*leaks(task.recipe, recipe.train_split, {name: split.examples for name, split in splits.items()})]))
+    if recipe.eval_splits:
+        refuse_failing_metrics(task, *(splits[name].examples for name in (recipe.train_split, recipe.eval_splits[0])))
     described = {name: split.describe(task) for name, split in splits.items()}
     same = {f"data.{name}.{key}": value for name, of in described.items() for key, value in of.items() if key != "source"}
     refuse_differences(same, accelerator, hint=SAME)
