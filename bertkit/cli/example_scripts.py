@@ -83,7 +83,6 @@ _NOTED_SWITCHES = """
 _OWN_FOLDER = "--model names a folder or hub id with its own configuration and tokenizer"
 _WHOLE = "splits are evaluated whole; for fewer rows give a smaller file: --validation FILE"
 _JOINED = "--text A,B joins columns with a space; two texts are a pair: --text A --text-pair B"
-_WARMUP = _Theirs(words={"0": ""}, refusal="--warmup-ratio is the share of all steps, such as 0.1")  # 0 is their default
 _TO_SCORE = "bertkit eval scores a model"
 _UPLOAD = "upload the run afterwards: bertkit push RUN OWNER/NAME"
 _TABLE: dict[str, _Theirs] = {
@@ -125,7 +124,6 @@ _TABLE: dict[str, _Theirs] = {
     "tf32": _switch("--precision tf32"),
     "torch_compile": _switch("--compile"),
     "do_predict": _switch(refusal="bertkit predict RUN --split test, after training"),
-    **dict.fromkeys(("warmup_steps", "num_warmup_steps"), _WARMUP),
     "max_eval_samples": _refused(_WHOLE),
     "max_predict_samples": _refused(_WHOLE),
     "text_column_delimiter": _refused(_JOINED),
@@ -144,7 +142,8 @@ _TABLE: dict[str, _Theirs] = {
 # Options that are translated together.
 _BATCH, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 _TASK, _DATASET, _CONFIG, _SCHEDULE = "task_name", "dataset_name", "dataset_config_name", "lr_scheduler_type"
-_TOGETHER = (_BATCH, _ACCUMULATION, _TASK, _DATASET, _CONFIG, _SCHEDULE)
+_WARMUP_STEPS = ("warmup_steps", "num_warmup_steps")
+_TOGETHER = (_BATCH, _ACCUMULATION, _TASK, _DATASET, _CONFIG, _SCHEDULE, *_WARMUP_STEPS)
 _SCHEDULES = {"constant_with_warmup": "constant"}  # theirs -> ours; their "constant" never warms up, whatever else is said
 _TAG_TASKS = {"ner": "", "pos": "--tags pos_tags", "chunk": "--tags chunk_tags"}  # the task_name of run_ner_no_trainer.py
 _BOOLEANS = ("true", "false")
@@ -178,6 +177,7 @@ def translate(argv: Sequence[str]) -> list[str]:
             found.add_renamed(flag, value, theirs)
         else:
             found.add_by_value(flag, _value(value, rest), theirs)
+    warmup = found.warmup()
     found.refuse()
     if found.switches.get("do_eval") == "true" and "do_train" not in found.switches:
         raise UsageError("--do_eval without --do_train only evaluates, but finetune always trains", hint=_TO_SCORE)
@@ -186,7 +186,7 @@ def translate(argv: Sequence[str]) -> list[str]:
     if given and recipe not in ("", given):
         raise UsageError(f"two recipes are named: {given} and {recipe}", hint="leave out one of them")
     recipe = given or recipe
-    more += [*_schedule(found.together), *_batch_size(found.together)]
+    more += [*_schedule(found.together), *_batch_size(found.together), *warmup]
     found.tell()
     return ["finetune", *([recipe] if recipe else []), *found.words, *more]
 
@@ -265,6 +265,14 @@ class _Translated:
             self.words += [f"--{theirs.ours}", value]
         else:
             self.ignored.append(flag)
+
+    def warmup(self) -> list[str]:
+        """No warm-up for 0 steps of it, unless a ratio is given, which transformers then uses. Other steps are refused."""
+        steps = {f"--{name}": self.together[name] for name in _WARMUP_STEPS if name in self.together}
+        if others := [flag for flag, value in steps.items() if value != "0"]:
+            self.refused |= dict.fromkeys(others, "--warmup-ratio is the share of all steps, such as 0.1")
+        has_ratio = any(word.partition("=")[0] == "--warmup-ratio" for word in self.words)
+        return ["--warmup-ratio", "0"] if steps and not has_ratio else []
 
     def refuse(self) -> None:
         """Raise UsageError if there are options without a counterpart: one error for all."""

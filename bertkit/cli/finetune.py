@@ -80,6 +80,7 @@ def finetune(
     [bold]bertkit finetune --config runs/mine/run.json --output-dir runs/again[/]
     """
     from bertkit.runs.glue import benchmark as glue
+    from bertkit.runs.run_file import RUN_FILE
 
     fresh = fresh_head or (None if ignore_mismatched_sizes else False)
     arguments = read_arguments(recipe, model, config, preset, overrides, command=finetune, fresh_head=fresh)
@@ -87,12 +88,14 @@ def finetune(
     folder = output_dir if dry_run else require_output_dir(output_dir, "runs/mine")
     if tasks is not None and recipe != glue.NAME:
         raise UsageError(f"--tasks is for the recipe {glue.NAME}, not for {recipe}")
+    _, saved, _ = arguments.sources
+    given = {*overrides, *(saved if config is not None and config.name != RUN_FILE else ())}  # a run.json sets everything
     series = "--seeds" if seeds is not None else "--folds" if folds is not None else None
     if several := series or (glue.NAME if recipe == glue.NAME else None):
         single = {f"--resume {resume}": resume != "auto", "--dry-run": dry_run}
-        single |= {"--seed": "seed" in overrides} if seeds is not None else {}
+        single |= {"--seed": "seed" in given} if seeds is not None else {}
         if folds is not None:
-            others = {"--seeds": seeds is not None, "--validation": "validation" in overrides, glue.NAME: recipe == glue.NAME}
+            others = {"--seeds": seeds is not None, "--validation": "validation" in given, glue.NAME: recipe == glue.NAME}
             if other := next((other for other, is_given in others.items() if is_given), None):
                 what = f"--folds holds out parts of one recipe's training rows; it cannot be combined with {other}"
                 raise UsageError(what, hint="leave out one of the two")

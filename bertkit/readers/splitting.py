@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from functools import partial
 from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -102,8 +103,9 @@ def why_another_share(share: float, kept: Sequence[Sequence[Hashable]], held: Se
 
 
 def _hold_fold(labels: list[tuple], fold: Fold) -> list[bool]:
-    """For each group of rows, whether it is in the fold; groups are dealt out in rotation, label by label."""
-    names = [str(of_group[0]) for of_group in labels]
+    """For each group of rows, whether it is in the fold; groups are dealt out in rotation, label by label, by their rarest."""
+    counts = Counter(chain.from_iterable({*of_group} for of_group in labels))
+    names = [str(min(of_group, key=counts.__getitem__)) for of_group in labels]
     number = {name: number for number, name in enumerate(sorted(set(names)))}
     order = np.argsort([number[name] for name in names], kind="stable")
     held = np.zeros(len(labels), dtype=bool)

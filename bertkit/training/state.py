@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 from bertkit.errors import ModelError
 from bertkit.training.checkpoint import START_OVER, TRAINING
 from bertkit.training.writer import PROGRESS
+
+_LOSS = re.compile(r"(?!threshold_)([a-z]+_)?loss")
 
 
 @dataclass
@@ -38,12 +41,17 @@ class TrainState:
         self.evaluations_since_best = 0
 
 
+def is_loss(score: str) -> bool:
+    """Whether a score is a loss, by its name, "split/loss" or "split/term_loss"; labels and types may end in "loss" too."""
+    return _LOSS.fullmatch(score.rpartition("/")[2]) is not None
+
+
 def worth(objective: float | None, scores: Mapping[str, float | None]) -> tuple[float, float]:
     """The key by which the best evaluation is chosen: the objective, then the negated loss on the first split, because scores
     on few rows often tie. An undefined objective is worse than any other.
     """
     split = next(iter(scores), "").rpartition("/")[0]
-    terms = [value for name, value in scores.items() if name.startswith(f"{split}/") and name.endswith("loss")]
+    terms = [value for name, value in scores.items() if name.rpartition("/")[0] == split and is_loss(name)]
     loss = math.fsum(math.inf if value is None else value for value in terms) if terms else math.inf
     return -math.inf if objective is None else objective, -loss
 

@@ -139,6 +139,16 @@ def test_mistakes_end_with_2_and_name_the_option(run_bertkit, tmp_path: Path, ar
 
 
 @pytest.mark.parametrize(
+    ("series", "named"), [("--folds", "cannot be combined with --validation"), ("--seeds", "but --seed is")]
+)
+def test_options_of_a_file_conflict_as_those_of_the_command_line(run_bertkit, tmp_path: Path, series: str, named: str) -> None:
+    (tmp_path / "run.yaml").write_text("validation: dev.csv\nseed: 7\n", encoding="utf-8")
+    data = ("--train", "z.csv", "--config", "run.yaml")
+    ran = run_bertkit("finetune", "text-classification", *data, "-m", "x", "-o", "y", series, 2)
+    assert (ran.code, named in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize(
     ("error", "code", "value"),
     [
         (RuntimeError("first\nsecond"), 1, "error: RuntimeError: first second"),

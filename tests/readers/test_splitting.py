@@ -229,6 +229,18 @@ def test_each_row_is_in_one_fold_and_labels_are_spread_evenly():
         assert abs(np.mean(held.lines) - 422.5) < 4 * 16.8
 
 
+def test_a_label_of_two_texts_is_in_the_training_part_of_every_fold():
+    """Also if it stands after another one in each of them."""
+    names = [("ab"[i % 2], f"rare{i // 2}") if i < 40 else ("ab"[i % 2],) for i in range(100)]
+    examples = make([f"text {i}" for i in range(100)], [str(its) for its in names])
+    held_out = []
+    for number in range(1, 6):
+        kept, held = split_examples(examples, Fold(number, 5), seed=1, labels=names, text=("text",))
+        assert {name for row in kept.lines for name in names[row - 2]} == {name for its in names for name in its}
+        held_out += held.lines
+    assert sorted(held_out) == list(examples.lines)
+
+
 def test_folds_are_drawn_by_the_seed_alone():
     examples = make([f"text {i}" for i in range(300)], ["a", "b", "c"] * 100)
     first = [list(held.lines) for _, held in folds(examples, 3)]

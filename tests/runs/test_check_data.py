@@ -204,6 +204,11 @@ FIRST_HTML, FIRST_TWICE = ([*(f"rows.csv:{line + n}" for n in range(3)), "..."] 
             {},
             [("warning", "train: 1 text with different labels", ["rows.csv:2", "rows.csv:6"])],
         ),
+        (
+            [("the same", "a|b"), ("the same", "b|a"), *ab(40)],
+            {"multi_label": True},
+            [("note", "train: 1 duplicate row", ["rows.csv:2", "rows.csv:3"])],
+        ),
         (FREQUENT, {}, [("note", "90.2% of labels are a", [])]),
         (FREQUENT[2:], {}, []),  # 108 of 120: no more than nine tenths
         (

@@ -25,6 +25,7 @@ from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.request import Request
 from bertkit.runs.series import SEEDS
 from bertkit.runs.target import open_target
+from bertkit.tasks import Prediction
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.splits import input_paths, read_splits
 
@@ -334,7 +335,7 @@ def test_the_files_of_the_leaderboard(trained, root: Path, monkeypatch: pytest.M
     found = {file: column(out / f"{file}.tsv") for file in TEST_ROWS}
     for file, (task, split, spelt) in ANSWERED.items():
         values = predicted(runs / task, split)[1]
-        assert found[file] == [spelt[value] if spelt else f"{value:.3f}" for value in values], file
+        assert found[file] == [spelt[value] if spelt else f"{min(max(value, 0), 5):.3f}" for value in values], file
         assert (len(values), sources[file]) == (TEST_ROWS[file], str(runs / task))
     mnli = open_target(str(runs / "mnli"), None, {"text": "sentence1", "text_pair": "sentence2"})
     diagnostic = predictions_of(mnli, str(root / "diagnostic" / "diagnostic.tsv"), ["text", "text_pair"])
@@ -346,6 +347,12 @@ def test_the_files_of_the_leaderboard(trained, root: Path, monkeypatch: pytest.M
             assert packed.read(entry) == (out / entry.filename).read_bytes()
             assert entry.compress_type == zipfile.ZIP_DEFLATED
             assert entry.external_attr >> 16 == 0o644, "unzip would make a file that nobody may read"
+
+
+def test_scores_of_similarity_are_within_their_range() -> None:
+    """The leaderboard refuses others."""
+    values = [Prediction(value) for value in (-0.2, 0.0, 3.14159, 5.0, 5.08)]
+    assert submission._format_predictions("stsb", glue.TASKS["stsb"], values) == ["0.000", "0.000", "3.142", "5.000", "5.000"]
 
 
 def test_missing_tasks_are_filled_with_constants(trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:

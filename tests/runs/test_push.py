@@ -151,6 +151,9 @@ def test_paths_are_told_by_their_keys() -> None:
         assert pushing._without_paths(run) == found
     kept = {"recipe": {"validation": "1/5", "language": "en/de"}, "model": {"name": "bert-base-uncased"}}
     assert pushing._without_paths(kept) == kept
+    relations = ["/people/person/place_lived", "/business/company/place_lived"]
+    kept = {"task": {"labels": relations}, "recipe": {"labels": relations, "class_weights": f"{relations[0]}=2"}}
+    assert pushing._without_paths(kept) == kept
     for path in (
         "file:///secret/x.csv",
         "memory://secret/x.csv",

@@ -64,6 +64,7 @@ def task_of(*labels: str, **fitted: Any) -> TextClassificationTask:
         ({"label": [", ".join(names) for names in NAMES]}, {}),
         ({"label": [" and ".join(names) for names in NAMES]}, {"label_separator": " and "}),
         ({"label": [json.dumps(names) for names in NAMES]}, {}),
+        ({"label": [str(list(names)) for names in NAMES]}, {}),  # as pandas writes them
         ({"kinds": MARKS}, {"label": "kinds", "labels": ALL}),
         ({name: [marks[at] for marks in MARKS] for at, name in enumerate(ALL)}, {"label": ",".join(ALL)}),
         (
@@ -86,6 +87,7 @@ def test_every_form_of_several_labels(columns: dict[str, list[Any]], options: di
         (rows_of(["a"], ["c"]), {"labels": ("a", "b")}, "my.csv:3"),
         (rows_of(None, ["b"]), {"labels": ("a", "b")}, "my.csv:2"),
         (rows_of(["a"], [["b"]]), {}, "my.csv:3"),
+        (rows_of("['a', 'b']", "['a' 'b']"), {}, "my.csv:3"),  # as numpy writes them
         (rows_of([], []), {}, "my.csv"),
         (rows_of(None, None), {}, "my.csv"),
         (rows_of(*MARKS), {}, "my.csv"),  # which label is which?

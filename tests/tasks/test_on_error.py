@@ -108,6 +108,18 @@ def test_what_cannot_be_used_is_left_out_and_named(
     assert all(f"({path}:{line})" in warning for line in lines)
 
 
+def test_a_row_with_two_labels_is_left_out_where_one_is_expected(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    labels = {"a": "p", "b": ["p", "n"], "c": ["n"], "d": {}}
+    path.write_text(as_jsonl(*({"text": text, "label": label} for text, label in labels.items())), encoding="utf-8")
+    with pytest.raises(DataError, match="expected one label"):
+        fit(TextClassification(train=str(path), validation=str(path)))
+    task = fit(TextClassification(train=str(path), validation=str(path), on_error="skip"))
+    found = load(task.recipe)
+    assert (task.labels, len(found)) == (("n", "p"), 2)
+    assert [int(re.findall(r":(\d+)\)$", fault)[0]) for fault in found.remarks.left_out] == [2, 4]
+
+
 def test_where_nothing_is_left_it_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for content in ("text,label\n,p\n,n\n", "text,label\na\nb\n"):

@@ -696,6 +696,10 @@ def test_a_model_with_other_labels_or_another_head_is_refused() -> None:
         Task.fit(TokenClassification(), rows, config)
     assert Task.restore(config, TokenClassification(labels=("I-THING", "B-WHO", "O", "B-THING"))).labels == labels
     assert Task.restore(config).scheme == "iob2"
+    given = TokenClassification(labels=("I-THING", "B-WHO", "O", "B-THING"), constrained=True)
+    assert Task.restore(config, given).scheme == "iob2"
+    unnamed = replace(config, id2label={number: f"LABEL_{number}" for number in range(3)})
+    assert Task.restore(unnamed, TokenClassification(labels=("O", "B-A", "I-A"), constrained=True)).scheme == "iob2"
     crf = task_of(*labels, scheme="iob2", head="crf").configure(replace(config, extra={"architectures": ["BertModel"]}))
     for asked, of_model, error in (
         (TokenClassification(labels=("O", "B-A")), config, ModelError),

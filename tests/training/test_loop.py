@@ -32,7 +32,7 @@ from bertkit.training import optimizer as optimizer_module
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import Interrupted, refuse_unsupported, step_losses, train
 from bertkit.training.loss_scale import LossScale
-from bertkit.training.state import TrainState
+from bertkit.training.state import TrainState, worth
 
 SENTENCE = SHAPES["sentence"]
 ONE_A_TIME = dataclasses.replace(TRAINING, micro_batch_tokens=1, batch_size=4)  # four micro-batches a step
@@ -499,3 +499,17 @@ def test_warm_up_and_decay_fit_into_the_steps(ratios: dict[str, float]) -> None:
     for warmup in (0.0, 0.1, 0.3, 0.7, 0.9, 1.0):
         refuse_unsupported(stable(warmup_ratio=warmup, decay_ratio=1 - warmup), torch.device("cpu"))
     refuse_unsupported(TrainConfig(warmup_ratio=0.9), torch.device("cpu"))
+
+
+def test_labels_that_end_in_loss_are_no_losses() -> None:
+    """Of two evaluations with equal objectives, the one with the lower loss is better."""
+    names = (
+        "validation/micro_f1",
+        "validation/threshold_weight loss",
+        "validation/f1_hearing_loss",
+        "validation/threshold_loss",
+    )
+    first = dict.fromkeys(names, 0.1) | {"validation/loss": 0.3, "validation/intent_loss": 0.1}
+    second = dict.fromkeys(names, 0.6) | {"validation/loss": 0.2, "validation/intent_loss": 0.1}
+    assert worth(0.5, second) > worth(0.5, first)
+    assert worth(0.5, second)[1] == pytest.approx(-0.3)

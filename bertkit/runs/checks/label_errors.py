@@ -83,6 +83,8 @@ def find_label_errors(request: Request, output_dir: Path, *, folds: int) -> dict
     fine-tuning raises. Call `refuse_classless` and `refuse_or_warn_of_trained` first.
     """
     recipe = request.recipe
+    if getattr(recipe, "intent", False):
+        progress.note("--label-errors judges the tags of words; intents are not judged")
     accelerator = start_accelerator(recipe.training.device)
     finetune_series(FOLDS, request, output_dir / RUNS, count=folds, is_part=True)
     read: dict[str, Examples] = {}  # so that all folds read the file only once

@@ -202,7 +202,7 @@ def _results(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
     hub = hub_set(run) or {}
     for split, data in run["data"].items():
         scores = {
-            name.rpartition("/")[2]: (name, value)
+            name.removeprefix(f"{split}/"): (name, value)
             for name, value in run["best"]["scores"].items()
             if name.startswith(f"{split}/") and value is not None and not _NO_METRIC.search(name)
         }

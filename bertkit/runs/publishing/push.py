@@ -22,6 +22,7 @@ from bertkit.text.tokenizer import TOKENIZER_FILES
 
 _CARD = "README.md"
 _OF_THE_MACHINE = ("resumed_from", "rates", "seconds", "num_processes", "resumes")  # in run.json
+_LABELS = re.compile(r"(task|recipe)\.(labels|numbers|positive_label|intents|class_weights)")  # keys of run.json
 _WEIGHTS = re.compile(r"(pytorch_)?model(-\d+-of-\d+)?\.(safetensors|bin)(\.index\.json)?")
 
 
@@ -105,13 +106,15 @@ def files_to_push(folder: Path, repo: str) -> dict[str, Path | bytes]:
 
 def _without_paths(value: Any, key: str = "") -> Any:
     """A JSON value with each path replaced by its file name. Paths are values under a key of PATHS, and any others that are
-    absolute, a URL, begin with ~ or .., or exist. key: of the value, with its parents.
+    absolute, a URL, begin with ~ or .., or exist, but never labels. key: of the value, with its parents.
     """
     if isinstance(value, Mapping):
         return {name: _without_paths(each, f"{key}.{name}" if key else name) for name, each in value.items()}
     if isinstance(value, list):
         return [_without_paths(each, key) for each in value]
     if not isinstance(value, str):
+        return value
+    if _LABELS.fullmatch(key):
         return value
     if PATHS.fullmatch(key):
         kept = re.fullmatch(r"\d+/\d+", value) or (key == "model.name" and hub_id(value))  # a share, as in --validation 1/5

@@ -13,6 +13,7 @@ from bertkit.model.config import PRETRAINING
 from bertkit.runs.pretraining.course import Course
 from bertkit.runs.run_file import flat
 from bertkit.training.metrics_log import MetricsLog
+from bertkit.training.state import is_loss
 
 
 class ReportedRun(NamedTuple):
@@ -47,8 +48,8 @@ def draw_curves(runs: Sequence[ReportedRun]) -> Section:
     for run in runs:
         events = run.events
         scores = [*run.values.get("best", {}).get("scores", {})]
-        first = next((name for name in scores if not name.endswith("loss")), None)
-        kinds = {"loss": ["loss", *(name for name in scores if name.endswith("loss"))], "learning rate": ["learning_rate"]}
+        first = next((name for name in scores if not is_loss(name)), None)
+        kinds = {"loss": ["loss", *(name for name in scores if is_loss(name))], "learning rate": ["learning_rate"]}
         if first is not None:
             kinds[first] = [name for name in scores if name.endswith(f"/{first.rpartition('/')[2]}")]
         for title, name in ((title, name) for title, names in kinds.items() for name in names):

@@ -9,6 +9,7 @@ from typing import Any
 from bertkit.errors import DataError, plural
 from bertkit.readers import FIX_ROW, Examples
 from bertkit.tasks.labels import class_name, is_missing, label_name, no_labels, refuse_missing, unknown_label
+from bertkit.tasks.list_cells import items_in, looks_like_list
 
 SEPARATORS = ("|", ";", ",")
 NamesOfRow = tuple[str, ...]
@@ -17,13 +18,13 @@ _YES, _NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
 
 def find_separator(examples: Examples, column: str) -> str | None:
     """The separator of names in a column's cells: the first of SEPARATORS that occurs in any cell, if any."""
-    cells = [value for value in examples.columns[column] if isinstance(value, str) and _as_list(value) is None]
+    cells = _cells(examples, column)
     return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
 
 
 def separator_warnings(examples: Examples, column: str, separator: str) -> tuple[str, ...]:
     """A warning if some cells have another of SEPARATORS, which stays in the names of labels."""
-    cells = [value for value in examples.columns[column] if isinstance(value, str) and _as_list(value) is None]
+    cells = _cells(examples, column)
     others = [mark for mark in SEPARATORS if mark != separator and any(mark in cell for cell in cells)]
     if not others:
         return ()
@@ -53,7 +54,7 @@ def split_sets(
         if width and isinstance(value, list):
             sets.append(tuple(name for name, mark in zip(labels or (), value, strict=True) if mark))
             continue
-        items = value if isinstance(value, list) else _parts(value, separator)
+        items = value if isinstance(value, list) else _parts(value, separator, examples.where(row))
         if any(isinstance(item, (list, dict, type(None))) for item in items):
             what = f"the labels in column {examples.own_name(column)!r} are {value!r}; expected a list of names"
             raise DataError(what, where=examples.where(row), hint=FIX_ROW)
@@ -83,8 +84,14 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
     return widths.pop() if len(widths) == 1 and (twice or may_be_two) else 0
 
 
-def _as_list(cell: str) -> list[Any] | None:
-    """The list in a table cell that is JSON, as `bertkit predict` writes it; None for other cells."""
+def _cells(examples: Examples, column: str) -> list[str]:
+    """The cells of a column that are texts, but no lists."""
+    texts = (value for value in examples.columns[column] if isinstance(value, str))
+    return [text for text in texts if not looks_like_list(text) and _json_list(text) is None]
+
+
+def _json_list(cell: str) -> list[Any] | None:
+    """The list in a cell that is JSON, as `bertkit predict` writes it; None for other cells."""
     try:
         value = json.loads(cell) if cell.lstrip().startswith("[") else None
     except ValueError:
@@ -92,10 +99,14 @@ def _as_list(cell: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _parts(value: Any, separator: str | None) -> list[Any]:
-    if isinstance(value, str) and (items := _as_list(value)) is not None:
+def _parts(value: Any, separator: str | None, where: str) -> list[Any]:
+    if not isinstance(value, str):
+        return [value]
+    if (items := _json_list(value)) is None:
+        items = items_in(value, where, "write the labels as JSON, or separated by |")
+    if items is not None:
         return items
-    return value.split(separator) if isinstance(value, str) and separator else [value]
+    return value.split(separator) if separator else [value]
 
 
 def marked_sets(examples: Examples, columns: Sequence[str]) -> list[NamesOfRow | None]:

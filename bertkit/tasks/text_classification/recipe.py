@@ -212,7 +212,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             labels = self._standardize(rows.select(kept), labelled=True).columns["label"]
             for row, label in zip(kept, labels, strict=True):
                 if not self._is_label(label):
-                    why = "there is no label" if is_missing(label) else f"the label {label!r} is not a finite number"
+                    wrong = "not a finite number" if self.regression else "not one label"
+                    why = "there is no label" if is_missing(label) else f"the label {label!r} is {wrong}"
                     found[row] = f"{why} ({rows.where(row)})"
         return dict(sorted(found.items()))
 
@@ -221,7 +222,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return value is not None
         if self.regression:
             return not math.isnan(number_of(value))
-        return not is_missing(value, self.labels or ())
+        return not is_missing(value, self.labels or ()) and not isinstance(value, (list, dict))
 
     def _columns_by_role(self, rows: Examples) -> dict[str, str]:
         """The data's columns by role, named by the recipe or guessed if their names are unambiguous."""
@@ -308,7 +309,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     def labels_of(self, examples: Examples) -> list[tuple[str, ...]]:
         values = examples.columns.get("label", [None] * len(examples))
         if self.multi_label:
-            return [names or () for names in values]
+            return [tuple(sorted(names or ())) for names in values]  # sets, whatever the order in the data
         if self.regression:
             return [() if value is None or value == "" else (label_name(value),) for value in values]
         labels = self.labels or ()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import io
 import re
-import tokenize
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +15,7 @@ from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.parsers.conll import COLUMNS, CONLLU_LINES, is_column_of_conll
 from bertkit.tasks.labels import class_name
+from bertkit.tasks.list_cells import items_in
 from bertkit.tasks.token_classification.tags import tags_of
 from bertkit.tasks.token_classification.whole_words import WHOLE
 from bertkit.text.words import CJK, split_words
@@ -171,26 +169,13 @@ def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: E
 
 
 def _items(value: Any, examples: Examples, row: int) -> Any:
-    """The items in a cell: separated by spaces, or a JSON or Python list, as in tables made from lists."""
+    """The items in a cell: a list, or separated by spaces."""
     if not isinstance(value, str):
         return value
-    if re.match(r"""\[(['"].*['"]|-?\d+([,\s]+-?\d+)*)?\]$""", text := value.strip(), re.DOTALL):
-        if (items := _read_list(text)) is not None:
-            return items
-        what = f"the cell {text[:40]!r} looks like a list but cannot be read"
-        hint = "save the data as JSONL, or with words and tags separated by spaces"
-        raise DataError(what, where=examples.where(row), hint=hint)
+    hint = "save the data as JSONL, or with words and tags separated by spaces"
+    if (items := items_in(value, examples.where(row), hint)) is not None:
+        return items
     return [item for item in value.split(" ") if item]
-
-
-def _read_list(text: str) -> list | None:
-    """A list of literals; None for anything else, such as numpy's lists without commas, whose strings Python would join."""
-    try:
-        items = ast.literal_eval(text)
-        strings = sum(token.type == tokenize.STRING for token in tokenize.generate_tokens(io.StringIO(text).readline))
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
-        return None
-    return items if strings in (0, len(items)) else None
 
 
 def _are_single_words(cells: Sequence[Any], words: list[list[str]]) -> bool:

@@ -128,14 +128,13 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         cls, recipe: TokenClassification, config: BertConfig, block: Mapping[str, Any], where: str
     ) -> TokenClassificationTask:
         names, warning = (known := labels_of_model(config)), None
+        if recipe.labels is not None:
+            names, warning = in_model_order(tuple(in_form_of(config, [recipe.labels])[0][0]), config, where)
         scheme = scheme_of(names)
         if recipe.scheme is not None and scheme is not None and "iobes" in (scheme, recipe.scheme) and scheme != recipe.scheme:
             raise UsageError(f"--scheme is {recipe.scheme}; the model's labels follow {scheme}", where=where)
         if recipe.constrained and scheme is None:
             raise UsageError(f"--constrained is for chunk tags such as B-PER; the model has {names[0]!r}", where=where)
-        if recipe.labels is not None:
-            names, warning = in_model_order(tuple(in_form_of(config, [recipe.labels])[0][0]), config, where)
-            scheme = None
         return cls(
             recipe=recipe,
             labels=names,
