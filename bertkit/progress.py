@@ -1,5 +1,5 @@
-"""Output of a running command: notes, progress bars and tables on stderr, results on stdout. Others than rank 0 print only
-what rank 0 does not know."""
+"""Output of a running command: notes, progress bars and tables on stderr, results on stdout. Other ranks print only what
+rank 0 does not know."""
 
 from __future__ import annotations
 

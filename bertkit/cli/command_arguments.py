@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 
 class CommandArguments(NamedTuple):
-    """What to train, from the command line and its files. sources: options of the preset, the file and the command line."""
+    """What to train, from the command line and its files. sources: options of the preset, the file and the command line.
+    of_run: whether the file is a run.json.
+    """
 
     recipe: str
     model: str
     fresh_head: bool | None
     config: Path | None
     sources: tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
+    of_run: bool
 
     @property
     def options(self) -> dict[str, Any]:
@@ -82,7 +85,7 @@ def read_arguments(
     if model is None:
         raise UsageError("--model is missing", hint="give a folder, a hub id, or minilm, such as --model bert-base-uncased")
     together = preset_options(preset, PRESETS, saved, config)
-    return CommandArguments(recipe, model, fresh_head, config, (together, saved.options, overrides))
+    return CommandArguments(recipe, model, fresh_head, config, (together, saved.options, overrides), saved.run is not None)
 
 
 def _family_of(options: Mapping[str, Any], command: str) -> str | None:

@@ -267,7 +267,7 @@ class _Translated:
             self.ignored.append(flag)
 
     def warmup(self) -> list[str]:
-        """No warm-up for 0 steps of it, unless a ratio is given, which transformers then uses. Other steps are refused."""
+        """0 steps mean no warm-up, unless a ratio is given, which transformers prefers. Other numbers are refused."""
         steps = {f"--{name}": self.together[name] for name in _WARMUP_STEPS if name in self.together}
         if others := [flag for flag, value in steps.items() if value != "0"]:
             self.refused |= dict.fromkeys(others, "--warmup-ratio is the share of all steps, such as 0.1")

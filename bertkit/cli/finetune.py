@@ -80,7 +80,6 @@ def finetune(
     [bold]bertkit finetune --config runs/mine/run.json --output-dir runs/again[/]
     """
     from bertkit.runs.glue import benchmark as glue
-    from bertkit.runs.run_file import RUN_FILE
 
     fresh = fresh_head or (None if ignore_mismatched_sizes else False)
     arguments = read_arguments(recipe, model, config, preset, overrides, command=finetune, fresh_head=fresh)
@@ -88,8 +87,8 @@ def finetune(
     folder = output_dir if dry_run else require_output_dir(output_dir, "runs/mine")
     if tasks is not None and recipe != glue.NAME:
         raise UsageError(f"--tasks is for the recipe {glue.NAME}, not for {recipe}")
-    _, saved, _ = arguments.sources
-    given = {*overrides, *(saved if config is not None and config.name != RUN_FILE else ())}  # a run.json sets everything
+    saved = {} if arguments.of_run else arguments.sources[1]  # a run.json sets everything
+    given = {name for name, value in {**saved, **overrides}.items() if value is not None}
     series = "--seeds" if seeds is not None else "--folds" if folds is not None else None
     if several := series or (glue.NAME if recipe == glue.NAME else None):
         single = {f"--resume {resume}": resume != "auto", "--dry-run": dry_run}

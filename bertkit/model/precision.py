@@ -48,11 +48,14 @@ CPU = torch.device("cpu")
 
 
 class Precision(NamedTuple):
-    """name: one of DTYPES. rates: measured GFLOP/s; None if nothing was measured. requested: "auto" or "int8"."""
+    """name: one of DTYPES. rates: measured GFLOP/s; None if nothing was measured. requested: "auto" or "int8". beside: the
+    precision of products that int8 does not quantize; by default that of the rates.
+    """
 
     name: str
     rates: dict[str, float] | None = None
     requested: str = "auto"
+    beside: str | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -83,7 +86,7 @@ class Precision(NamedTuple):
     @property
     def attention(self) -> torch.dtype:
         """The dtype of attention's products, which int8 does not quantize."""
-        return DTYPES[self._float] if self.name == "int8" else self.dtype
+        return DTYPES[self.beside or self._float] if self.name == "int8" else self.dtype
 
 
 def faster_float(rates: Mapping[str, float]) -> str:

@@ -103,9 +103,11 @@ def why_another_share(share: float, kept: Sequence[Sequence[Hashable]], held: Se
 
 
 def _hold_fold(labels: list[tuple], fold: Fold) -> list[bool]:
-    """For each group of rows, whether it is in the fold; groups are dealt out in rotation, label by label, by their rarest."""
+    """For each group of rows, whether it is in the fold. Groups are dealt out in rotation, label by label: each counts for its
+    rarest label, or rather for the rarest that another group has too.
+    """
     counts = Counter(chain.from_iterable({*of_group} for of_group in labels))
-    names = [str(min(of_group, key=counts.__getitem__)) for of_group in labels]
+    names = [str(min(of_group, key=lambda name: (counts[name] < 2, counts[name], str(name)))) for of_group in labels]
     number = {name: number for number, name in enumerate(sorted(set(names)))}
     order = np.argsort([number[name] for name in names], kind="stable")
     held = np.zeros(len(labels), dtype=bool)

@@ -19,21 +19,23 @@ def looks_like_list(cell: str) -> bool:
 
 
 def items_in(cell: str, where: str, hint: str) -> list[Any] | None:
-    """The items of a cell that looks like a list; None for any other cell. where, hint: for the DataError about one that cannot
-    be read, such as a list of numpy, which has no commas.
+    """The items of a cell that is a list; None for any other cell. where, hint: for the DataError about one that looks like a
+    list but cannot be read, such as one of numpy, which has no commas.
     """
-    if not looks_like_list(cell):
-        return None
-    if (items := _read_list(cell.strip())) is None:
-        raise DataError(f"the cell {cell.strip()[:40]!r} looks like a list but cannot be read", where=where, hint=hint)
+    text = cell.strip()
+    items = _read_list(text) if text.startswith("[") and text.endswith("]") else None
+    if items is None and looks_like_list(text):
+        raise DataError(f"the cell {text[:40]!r} looks like a list but cannot be read", where=where, hint=hint)
     return items
 
 
 def _read_list(text: str) -> list[Any] | None:
     """A list of literals; None for anything else, such as strings without commas between them, which Python would join."""
     try:
-        items = ast.literal_eval(text)
+        tree = ast.parse(text, mode="eval")
+        items = ast.literal_eval(tree)
         strings = sum(token.type == tokenize.STRING for token in tokenize.generate_tokens(io.StringIO(text).readline))
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
         return None
-    return items if strings in (0, len(items)) else None
+    read = sum(isinstance(node, ast.Constant) and isinstance(node.value, str) for node in ast.walk(tree))
+    return items if strings == read else None

@@ -44,12 +44,12 @@ def rows(values: Mapping[str, Any]) -> list[list[str]]:
         for of_task in values["tasks"].values():
             first, before, now = (of_task["stages"][STAGES[each]]["real_tokens_per_s"] for each in (0, max(0, at - 1), at))
             gains, in_all = ([ours / theirs for ours, theirs in zip(now, each, strict=True)] for each in (before, first))
-            gains = [
+            cells = [
                 f"**{statistics.median(gains):.2f}**",
                 f"{min(gains):.2f} to {max(gains):.2f}",
                 f"{statistics.median(in_all):.2f}",
             ]
-            row += [f"{statistics.median(now):.0f}", *(gains if at else "---")]
+            row += [f"{statistics.median(now):.0f}", *(cells if at else "---")]
         found.append(row)
     return found
 

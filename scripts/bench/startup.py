@@ -63,11 +63,11 @@ def measure(times: int, data: str | None) -> dict[str, Any]:
 
 
 def rows(values: Mapping[str, Any]) -> list[list[str]]:
-    found_rows = []
+    lines = []
     for name, found in values["starts"].items():
         ours, theirs = found["median"].values()
-        found_rows.append([starts(None)[name].what, f"{ours:.2f}", f"{theirs:.2f}", f"**{found['ratio']:.2f}**"])
-    return found_rows
+        lines.append([starts(None)[name].what, f"{ours:.2f}", f"{theirs:.2f}", f"**{found['ratio']:.2f}**"])
+    return lines
 
 
 def render(values: Mapping[str, Any]) -> str:

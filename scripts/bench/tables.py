@@ -28,10 +28,10 @@ def render(*results: Mapping[str, Any]) -> str:
 
 
 def _ratios(task: str, measured: Sequence[float]) -> list[str]:
-    """The ratio of every measure; what is needed of the task in bold."""
-    needed = training.TASKS[task].measure
+    """The ratio of every measure; in bold the one that the task is judged by."""
+    judged_by = training.TASKS[task].measure
     pairs = zip(training.MEASURES, measured, strict=True)
-    return [f"**{ratio:.2f}**" if measure == needed else f"{ratio:.2f}" for measure, ratio in pairs]
+    return [f"**{ratio:.2f}**" if measure == judged_by else f"{ratio:.2f}" for measure, ratio in pairs]
 
 
 def _note(values: Mapping[str, Any]) -> str:

@@ -146,6 +146,9 @@ def test_options_of_a_file_conflict_as_those_of_the_command_line(run_bertkit, tm
     data = ("--train", "z.csv", "--config", "run.yaml")
     ran = run_bertkit("finetune", "text-classification", *data, "-m", "x", "-o", "y", series, 2)
     assert (ran.code, named in ran.err) == (2, True), ran.err
+    (tmp_path / "run.yaml").write_text("validation: null\nseed: null\n", encoding="utf-8")
+    ran = run_bertkit("finetune", "text-classification", *data, "-m", "x", "-o", "y", series, 2)
+    assert named not in ran.err
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,19 @@ def test_a_label_of_two_texts_is_in_the_training_part_of_every_fold():
     assert sorted(held_out) == list(examples.lines)
 
 
+@pytest.mark.parametrize("last", [[("a", "z"), ("z", "a")], [("x", "alone"), ("x", "z")]])
+@pytest.mark.parametrize("common", range(1, 15))
+def test_neither_the_order_of_labels_nor_one_of_a_single_text_decides_the_fold(
+    common: int, last: list[tuple[str, ...]]
+) -> None:
+    names = [("m",)] * common + last
+    twice = {"a", "z"} if last[0] == ("a", "z") else {"x"}
+    examples = make([f"text {i}" for i in range(len(names))], [str(its) for its in names])
+    for number in (1, 2, 3):
+        kept, _ = split_examples(examples, Fold(number, 3), seed=1, labels=names, text=("text",))
+        assert twice <= {name for row in kept.lines for name in names[row - 2]}
+
+
 def test_folds_are_drawn_by_the_seed_alone():
     examples = make([f"text {i}" for i in range(300)], ["a", "b", "c"] * 100)
     first = [list(held.lines) for _, held in folds(examples, 3)]

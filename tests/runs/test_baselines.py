@@ -7,6 +7,7 @@ import re
 import shutil
 import statistics
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 import transformers
 
 from bertkit.config import filled
+from bertkit.errors import UsageError
 from bertkit.metrics.classification import accuracy, mean_squared_error, pearson
 from bertkit.model.devices import start_accelerator
 from bertkit.model.pretrained import Pretrained, open_pretrained
@@ -23,7 +25,7 @@ from bertkit.readers import Examples
 from bertkit.report import Finding
 from bertkit.runs.finetuning import baselines as module
 from bertkit.runs.finetuning import training
-from bertkit.runs.finetuning.baselines import Baselines, fit_baselines, frozen_vectors
+from bertkit.runs.finetuning.baselines import Baselines, fit_baselines, frozen_vectors, refuse_failing_metrics
 from bertkit.tasks import MultipleChoice, Prediction, QuestionAnswering, Task, TextClassification, TokenClassification
 from bertkit.tasks.baselines import (
     BAG_OF_WORDS,
@@ -100,6 +102,22 @@ def test_a_baseline_without_a_score_is_not_compared() -> None:
 
 def correlation(predictions: Any, references: Any) -> float:
     return statistics.correlation(predictions.tolist(), references.tolist())  # which raises where all are the same
+
+
+def test_a_users_metric_may_fail_where_all_predictions_are_equal() -> None:
+    """But not on others, of which some are wrong."""
+
+    def always_fails(predictions: Any, references: Any) -> float:
+        raise ValueError("not these")
+
+    numbers = [4.0 if "good" in text else 1.0 for text in TEXTS]
+    for metric in (correlation, always_fails):
+        task, train = fitted(TextClassification(regression=True, metrics=(metric,)), text=TEXTS, label=numbers)
+        with pytest.raises(UsageError, match="not these") if metric is always_fails else nullcontext():
+            refuse_failing_metrics(task, train, train)
+    classes = ["a"] * (len(TEXTS) - 1) + ["b"]
+    task, train = fitted(TextClassification(metrics=(always_fails,)), text=["same words"] * len(TEXTS), label=classes)
+    refuse_failing_metrics(task, train, train)  # no baseline tells the rows apart
 
 
 def test_a_users_metric_that_fails_on_a_baseline_leaves_it_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,11 +124,22 @@ def test_every_broken_row_is_listed_and_the_others_are_checked(tmp_path: Path, v
     file = tmp_path / "rows.csv"
     file.write_text("\n".join(lines), encoding="utf-8")
     checked = check(file, validation=validation) if validation else check(file)
-    (broken,) = (finding for finding in checked.findings if finding.severity == "error")
-    assert "found 4 fields" in broken.what
-    (warning,) = (line for line in checked.remarks.warnings if "skipped" in line)
-    assert all(f"rows.csv:{line}" in warning for line in (6, 10, 21))
+    others, broken = sorted(finding.what for finding in checked.findings if finding.severity == "error")
+    assert "found 4 fields" in broken
+    assert others.startswith("train: cannot use 2 rows")
+    assert all(f"rows.csv:{line}" in others for line in (10, 21))
+    assert checked.remarks.warnings == ()
     assert sum(checked.labels["train"].values()) == (37 if validation is None else 28)
+
+
+def test_a_broken_row_of_one_split_hides_no_fault_of_another(tmp_path: Path) -> None:
+    write(tmp_path / "data" / "train.csv", [*ab(20), ("no label", "")])
+    write(tmp_path / "data" / "dev.csv", ab(20, "dev {0}"))
+    with (tmp_path / "data" / "dev.csv").open("a", encoding="utf-8") as file:
+        file.write("a,b,c\n")
+    errors = [finding.what for finding in check(tmp_path / "data").findings if finding.severity == "error"]
+    assert any("found 3 fields" in what for what in errors)
+    assert any("train.csv:22" in what for what in errors), errors
 
 
 def test_a_folder_without_rows_to_evaluate_on(tmp_path: Path) -> None:

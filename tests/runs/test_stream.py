@@ -529,13 +529,14 @@ def test_it_goes_on_with_the_recorded_precision_threads_and_batches(
     assert state is not None
     other = "int8" if requested == "int8" else {"fp32": "bf16", "bf16": "fp32"}[state.how["precision"]]
     how = {**state.how, "precision": other, "threads": 2, "micro_batch_tokens": 77}
+    how["attention"] = "bf16" if other == "int8" else other
     options = state.settings["options"] | ({"precision": requested} if requested else {})
     place.write_text(json.dumps(state._replace(how=how, settings={**state.settings, "options": options}).content()))
     used: list[tuple] = []
     real = TaskPredictor.decode
 
     def decode(self: TaskPredictor, *given: Any) -> Any:
-        used.append((self.precision.name, torch.get_num_threads(), self.micro_batch_tokens))
+        used.append((self.precision.name, self.precision.attention, torch.get_num_threads(), self.micro_batch_tokens))
         return real(self, *given)
 
     monkeypatch.setattr(TaskPredictor, "decode", decode)
@@ -544,7 +545,8 @@ def test_it_goes_on_with_the_recorded_precision_threads_and_batches(
         assert interrupted(*(["--precision", requested] if requested else [])).code == 0
     finally:
         torch.set_num_threads(threads)
-    assert set(used) == {(other, 2, 77)}
+    attention = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.bfloat16}[other]
+    assert set(used) == {(other, attention, 2, 77)}
 
 
 # --- several files ---------------------------------------------------------------------------------------------------------

@@ -88,6 +88,7 @@ def test_every_form_of_several_labels(columns: dict[str, list[Any]], options: di
         (rows_of(None, ["b"]), {"labels": ("a", "b")}, "my.csv:2"),
         (rows_of(["a"], [["b"]]), {}, "my.csv:3"),
         (rows_of("['a', 'b']", "['a' 'b']"), {}, "my.csv:3"),  # as numpy writes them
+        (rows_of("['a', 'b']", "['a', None]"), {}, "my.csv:3"),
         (rows_of([], []), {}, "my.csv"),
         (rows_of(None, None), {}, "my.csv"),
         (rows_of(*MARKS), {}, "my.csv"),  # which label is which?

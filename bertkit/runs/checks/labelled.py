@@ -6,6 +6,7 @@ meaningless; a warning costs accuracy; a note is good to know.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from bertkit.errors import DataError, listed, plural, quoted
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
+from bertkit.readers.faults import summary_of
 from bertkit.report import SEVERITIES, Finding, Report, Table
 from bertkit.runs.checks.texts import check_texts, check_tokens, duplicates, without_text
 from bertkit.tasks.class_loss import ClassLossRecipe
@@ -30,6 +32,7 @@ from bertkit.tasks.recipe import Recipe, settle_columns
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 
+_ROW = re.compile(r":\d+$")  # of a place in a file
 _RARE = 10  # labels with fewer training rows are hardly learned
 _SHOWN = 12  # of labels, in a line
 
@@ -85,7 +88,9 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     """Check the splits of a recipe; the first is for training. Without a model, tokens are not checked."""
     refuse_int8(recipe.training.precision, "training")
     rows, findings = _read(recipe, splits)
-    if findings and recipe.on_error == "fail":  # to list all broken rows, and to check the others
+    known = [place for finding in findings for place in finding.places]
+    lists_all = recipe.on_error == "fail" and any(map(_ROW.search, known))
+    if lists_all:  # to list all broken rows, and to check the others
         recipe = replace(recipe, on_error="skip")
         rows, _ = _read(recipe, splits)
     if recipe.data and splits[0] == "train" and not recipe.eval_splits:
@@ -95,7 +100,13 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     standardized = {split: _standardized(recipe, split, own) for split, own in rows.items()}
     examples_of = {split: each.examples for split, each in standardized.items() if each.examples is not None}
     for split, examples in examples_of.items():
-        remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in examples.remarks.summed()))
+        own = examples.remarks
+        if lists_all:
+            if others := [why for why in own.left_out if not any(f"({place})" in why for place in known)]:
+                what = f"{split}: {summary_of(others, verb='cannot use')}"
+                findings.append(Finding("error", what, (), "correct or remove them, or leave them out with --on-error skip"))
+            own = own._replace(left_out=())
+        remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in own.summed()))
     labels, numbers = _counted(recipe, examples_of)
     labelled = {split: examples for split, examples in examples_of.items() if standardized[split].is_labelled}
     of_labels, of_task, named = _label_faults(recipe, labelled, labels)

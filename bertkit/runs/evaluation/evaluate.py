@@ -35,6 +35,7 @@ from bertkit.tasks.presentation import Prediction
 from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.saved import refuse_code
 from bertkit.tasks.task import Task
+from bertkit.training.state import is_loss
 
 
 class Predicted(NamedTuple):
@@ -186,7 +187,7 @@ def report_scores(title: str, found: Evaluated, *, intervals: bool = False, erro
         rows.append([name, value, *([progress.format_interval(bounds.get(name))] if intervals else [])])
         rows[-1] += [published.get(name)] if published else []
     parts.append(Table(title, columns + ([f"published, {found.trained_from}"] if published else []), rows))
-    if constant := [name for name in scored.scores if intervals and not bounds.get(name) and not name.endswith("loss")]:
+    if constant := [name for name in scored.scores if intervals and not bounds.get(name) and not is_loss(name)]:
         parts.append(Finding("note", f"no interval for {listed(constant)}: all resamples of the rows have the same value"))
     parts += [Finding("note", f"published: {task.recipe.reference_source}")] if published else []
     return Report([*parts, *remarks], {**scored.scores, **({"intervals": bounds} if intervals else {})})

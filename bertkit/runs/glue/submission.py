@@ -138,7 +138,7 @@ def _open(run: Path, name: str, task: GlueTask, split: str, count: int, data: st
 def _format_predictions(name: str, task: GlueTask, predictions: Sequence[Prediction | None]) -> list[str]:
     """Predictions as the leaderboard expects them; None: the constant for a task without a run."""
     labels: Sequence[str] | None = getattr(load_recipe(name), "labels", None)
-    if not labels:  # of STS-B; the leaderboard refuses others than its scores
+    if not labels:  # of STS-B; the leaderboard accepts only 0 to 5
         return [f"{0.0 if prediction is None else min(max(prediction.value, 0.0), 5.0):.3f}" for prediction in predictions]
     values = [labels[0] if prediction is None else prediction.value for prediction in predictions]
     if unknown := next((label for label in values if label not in labels), None):

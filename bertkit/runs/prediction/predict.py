@@ -14,8 +14,9 @@ import torch
 from bertkit import __version__, manifest, progress
 from bertkit.config import options_of
 from bertkit.errors import DataError, UsageError, flag_of, listed, plural
+from bertkit.model import int8
 from bertkit.model.devices import OneProcess, Processes
-from bertkit.model.precision import Precision
+from bertkit.model.precision import DTYPES, Precision
 from bertkit.model.pretrained import hash_of_model
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.content import STDIN, source_name
@@ -78,8 +79,9 @@ def predict_to(
     before = {name: how[name] for name in ("micro_batch_tokens",) if name in how and name not in options}
     predictor, blocks_of = _open(run, others, recipe, options | before, sources, split, layout.top_k)
     requested = options.get("precision") or "auto"
-    if "precision" in how and requested in ("auto", "int8"):  # not measured again: the result might be another one
-        predictor.precision = Precision(how["precision"], None, requested)
+    is_there = how.get("precision") != "int8" or int8.available()
+    if "precision" in how and requested in ("auto", "int8") and is_there:  # not measured again: the choice might be another
+        predictor.precision = Precision(how["precision"], None, requested, how.get("attention"))
     presentation = predictor.presentation
     layout.refuse_others(presentation.details, presentation.kind)
     if to.form.ending not in FORMATS and (kept := next((name for name in ("keep", "id") if getattr(layout, name)), None)):
@@ -127,7 +129,9 @@ def _settings(predictor: Predictor, split: str | None, overrides: Mapping[str, A
         return OutputState({}, {})
     processes = predictor.processes
     recipe = {} if predictor.task is None else predictor.task.to_json()
-    computing = {"precision": predictor.precision.name, "micro_batch_tokens": predictor.micro_batch_tokens}
+    precision = predictor.precision
+    attention = next(name for name, dtype in DTYPES.items() if dtype == precision.attention)
+    computing = {"precision": precision.name, "attention": attention, "micro_batch_tokens": predictor.micro_batch_tokens}
     settings = {
         "version": __version__,
         "model": [hash_of_model(folder) for folder in predictor.folders],

@@ -15,6 +15,7 @@ from bertkit.progress import format_interval
 from bertkit.readers.formats import SPLITS
 from bertkit.readers.remote import file_name
 from bertkit.runs.publishing.usage import usage
+from bertkit.training.state import is_loss
 
 _CARD = """---
 {front}---
@@ -72,7 +73,7 @@ All settings are in `run.json`, the metrics of each step in `metrics.jsonl`.
 
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
-_NO_METRIC = re.compile(r"/(threshold_.*|constant_predictions|(.*_)?loss)$")
+_NO_METRIC = re.compile(r"/(threshold_.*|constant_predictions)$")
 _READ = {"head": "the beginning", "tail": "the end", "head+tail": "the beginning and the end"}
 _ROUNDED = """
 The scores were computed in bf16 during training. In fp32, as transformers opens the model, or with `bertkit eval`, which sums
@@ -204,7 +205,7 @@ def _results(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
         scores = {
             name.removeprefix(f"{split}/"): (name, value)
             for name, value in run["best"]["scores"].items()
-            if name.startswith(f"{split}/") and value is not None and not _NO_METRIC.search(name)
+            if name.startswith(f"{split}/") and value is not None and not (_NO_METRIC.search(name) or is_loss(name))
         }
         metrics = [
             {"type": metric, "value": value}
