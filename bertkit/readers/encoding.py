@@ -96,11 +96,12 @@ def garbles_utf8(encoding: str, data: bytes) -> bool:
 
 
 def guess_encoding(data: bytes) -> str:
-    """The encoding of text that is not UTF-8: GBK writes its characters in runs of bytes above 0x7f, Latin-1 within words."""
+    """The encoding of text that is not UTF-8: GBK writes its characters in runs of bytes above 0x7f, Latin
+    encodings within words."""
     runs = re.findall(rb"[\x80-\xff]+", data)
     in_words = re.findall(rb"(?<=[A-Za-z])[\x80-\xff]{1,2}(?=[a-z])", data)  # "Gr\xfc\xdfe"
     if sum(map(len, runs)) > 1.5 * len(runs) and 2 * len(in_words) < len(runs):
         with suppress(UnicodeDecodeError):  # then one of the Latin encodings
             data.decode("gb18030")
             return "GB18030"
-    return "Windows-1252" if re.search(rb"[\x80-\x9f]", data) else "Latin-1"
+    return "Windows-1252"  # which has all printable characters of Latin-1

@@ -66,7 +66,8 @@ def guess_family(file: str | Path, options: Mapping[str, Any]) -> Guess:
         endings = endings_of([form for family in FAMILIES.values() for form in family.formats])
         files = (find_split_file(path, split, (*endings, ".txt", ANY_WORDS)) for split in SPLITS)
         if (found := next((file for file in files if file is not None), None)) is None:
-            return Guess(None, "no file is named after a split")
+            is_set = any(path.rglob("*.parquet")) or (path / "dataset_dict.json").is_file()
+            return Guess(None, "its columns are not looked at" if is_set else "no file is named after a split")
         path = file = found
     if path.is_dir():
         return Guess(TokenClassification.family, PARALLEL.name)

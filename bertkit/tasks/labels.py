@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bertkit.errors import DataError, ModelError, UsageError, listed, plural
 from bertkit.model.config import BertConfig
 from bertkit.readers import FIX_ROW, Examples
+from bertkit.tasks.list_cells import looks_like_labels
 
 _MOST_CLASSES = 20  # above this, numbers, or labels that hardly repeat, count as classes only if the user says so
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
@@ -55,10 +56,15 @@ def class_name(value: Any, names: Sequence[str], where: str) -> str | None:
     return names[value]
 
 
+def is_nested(value: Any) -> bool:
+    """Whether a label is a list or an object, or a cell that holds one."""
+    return isinstance(value, (list, dict)) or (isinstance(value, str) and value[:1] in "[({" and looks_like_labels(value))
+
+
 def refuse_nested_labels(examples: Examples, column: str) -> None:
-    """Raise DataError with the row for a label that is not text, a number or a boolean."""
+    """Raise DataError with the row for a label that is not text, a number or a boolean, or that is a list in a cell."""
     for row, value in enumerate(examples.columns[column]):
-        if isinstance(value, (list, dict)):
+        if is_nested(value):
             what = f"the label in column {examples.own_name(column)!r} is {value!r}; expected one label"
             hint = "give every row one label, as text or as a number; for several labels use --multi-label"
             raise DataError(what, where=examples.where(row), hint=hint)
@@ -125,9 +131,10 @@ def derive_labels(examples: Examples, column: str, *, are_classes: bool = False)
         raise DataError(what, where=examples.source, hint=_MINUS_ONE if any(str(value) == "-1" for value in values) else None)
     if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2 and not are_classes:
         what = f"column {own!r} has {len(names)} distinct values in {len(examples)} rows, too many for classes"
-        raise DataError(
-            what, where=examples.source, hint="choose another column with --label, or add --classes if it is the right one"
-        )
+        hint = "choose another column with --label, or add --classes if it is the right one"
+        if all(_DECIMAL_COMMA.fullmatch(name) or _NUMBER.fullmatch(name) for name in names):
+            hint = "if these are numbers to predict, write a point in place of the comma and add --regression"
+        raise DataError(what, where=examples.source, hint=hint)
     are_numbers = all(re.fullmatch("-?[0-9]{1,100}", name) for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if are_numbers else None))  # 01 and 1: in the same order
 

@@ -1,4 +1,4 @@
-"""Lists in the cells of a table, as pandas and others write them: ["a", "b"], ['a', 'b'] or [1, 0]."""
+"""Lists in the cells of a table, as pandas and others write them: ["a", "b"], ['a', 'b'], [1, 0], ('a',) or {'a', 'b'}."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from bertkit.errors import DataError
 
 _LIST = re.compile(r"""\[(['"].*['"]|-?\d+([,\s]+-?\d+)*)?\]$""", re.DOTALL)
+_QUOTED = re.compile(r"""(\[|\(|\{)\s*(nan\s*,\s*)*['"].*(\]|\)|\})$""", re.DOTALL)
 
 
 def looks_like_list(cell: str) -> bool:
@@ -18,13 +19,18 @@ def looks_like_list(cell: str) -> bool:
     return _LIST.match(cell.strip()) is not None
 
 
+def looks_like_labels(cell: str) -> bool:
+    """Whether a cell is written like a list, tuple or set of texts, of which some may be missing, or a list of integers."""
+    return looks_like_list(cell) or _QUOTED.match(cell.strip()) is not None
+
+
 def items_in(cell: str, where: str, hint: str) -> list[Any] | None:
     """The items of a cell that is a list; None for any other cell. where, hint: for the DataError about one that looks like a
     list but cannot be read, such as one of numpy, which has no commas.
     """
     text = cell.strip()
-    items = _read_list(text) if text.startswith("[") and text.endswith("]") else None
-    if items is None and looks_like_list(text):
+    items = _read_list(text) if text[:1] in ("[", "(", "{") else None
+    if items is None and looks_like_labels(text):
         raise DataError(f"the cell {text[:40]!r} looks like a list but cannot be read", where=where, hint=hint)
     return items
 
@@ -38,4 +44,6 @@ def _read_list(text: str) -> list[Any] | None:
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
         return None
     read = sum(isinstance(node, ast.Constant) and isinstance(node.value, str) for node in ast.walk(tree))
-    return items if strings == read else None
+    if strings != read or not isinstance(items, (list, tuple, set)):
+        return None
+    return sorted(items, key=str) if isinstance(items, set) else [*items]

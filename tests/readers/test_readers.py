@@ -211,7 +211,7 @@ def test_csv_is_read_as_the_csv_module_reads_it_or_refused_by_a_line_it_has(cont
 @pytest.mark.parametrize(
     ("data", "line", "what", "hint"),
     [
-        ("text,label\nok,1\ncafé noir,1\n".encode("latin-1"), 3, ("0xe9", "byte 4", "Latin-1"), "--encoding latin-1"),
+        ("text,label\nok,1\ncafé noir,1\n".encode("latin-1"), 3, ("0xe9", "byte 4", "Windows-1252"), "--encoding windows-1252"),
         ("text,label\n\u2018hi\u2019,1\n".encode("cp1252"), 2, ("0x91", "byte 1", "Windows-1252"), "--encoding windows-1252"),
         ("text,label\n这个宾馆比较陈旧,1\n".encode("gbk"), 2, ("GB18030",), "--encoding gb18030"),
         ("text,label\nhi,1\n".encode("utf-16"), 1, ("UTF-16", "0xff 0xfe"), "--encoding utf-16"),

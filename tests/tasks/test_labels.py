@@ -350,3 +350,10 @@ def test_a_model_without_names_asks_for_them() -> None:
     assert error.hint == f"did you mean Plant care? {hint}"
     for name, labels in (("entailment", ("not_entailment", "x")), ("class_12", ("class_1", "class_2")), ("a", ("b", "c"))):
         assert unknown_label(name, labels, "dev.csv:2", by_number=False).hint == hint
+
+
+def test_numbers_with_a_decimal_comma_are_named() -> None:
+    rows = Examples({"label": [f"{number},5" for number in range(60)]}, "my.csv", range(60))
+    with pytest.raises(DataError) as error:
+        derive_labels(rows, "label")
+    assert "a point in place of the comma and add --regression" in str(error.value.hint)

@@ -65,6 +65,8 @@ def task_of(*labels: str, **fitted: Any) -> TextClassificationTask:
         ({"label": [" and ".join(names) for names in NAMES]}, {"label_separator": " and "}),
         ({"label": [json.dumps(names) for names in NAMES]}, {}),
         ({"label": [str(list(names)) for names in NAMES]}, {}),  # as pandas writes them
+        ({"label": [str(names) for names in NAMES]}, {}),
+        ({"label": [str({*names}) if names else "[]" for names in NAMES]}, {}),
         ({"kinds": MARKS}, {"label": "kinds", "labels": ALL}),
         ({name: [marks[at] for marks in MARKS] for at, name in enumerate(ALL)}, {"label": ",".join(ALL)}),
         (
@@ -89,6 +91,7 @@ def test_every_form_of_several_labels(columns: dict[str, list[Any]], options: di
         (rows_of(["a"], [["b"]]), {}, "my.csv:3"),
         (rows_of("['a', 'b']", "['a' 'b']"), {}, "my.csv:3"),  # as numpy writes them
         (rows_of("['a', 'b']", "['a', None]"), {}, "my.csv:3"),
+        (rows_of("['a', 'b']", "['a', nan]"), {}, "my.csv:3"),
         (rows_of([], []), {}, "my.csv"),
         (rows_of(None, None), {}, "my.csv"),
         (rows_of(*MARKS), {}, "my.csv"),  # which label is which?

@@ -110,14 +110,14 @@ def test_what_cannot_be_used_is_left_out_and_named(
 
 def test_a_row_with_two_labels_is_left_out_where_one_is_expected(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    labels = {"a": "p", "b": ["p", "n"], "c": ["n"], "d": {}}
+    labels = {"a": "p", "b": ["p", "n"], "c": ["n"], "d": {}, "e": "['p', 'n']"}
     path.write_text(as_jsonl(*({"text": text, "label": label} for text, label in labels.items())), encoding="utf-8")
     with pytest.raises(DataError, match="expected one label"):
         fit(TextClassification(train=str(path), validation=str(path)))
     task = fit(TextClassification(train=str(path), validation=str(path), on_error="skip"))
     found = load(task.recipe)
     assert (task.labels, len(found)) == (("n", "p"), 2)
-    assert [int(re.findall(r":(\d+)\)$", fault)[0]) for fault in found.remarks.left_out] == [2, 4]
+    assert [int(re.findall(r":(\d+)\)$", fault)[0]) for fault in found.remarks.left_out] == [2, 4, 5]
 
 
 def test_where_nothing_is_left_it_is_an_error(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_what_is_no_text_is_said_once_with_what_helps(run_bertkit, tmp_path: Pat
     assert ran.code == 0, ran.err
     assert "skipped 40 rows" in told
     assert told.count("rows.csv: 40 of 42 rows are empty or cannot be read; are encoding and separator right?") == 1
-    assert told.count("is not UTF-8; the file looks like Latin-1") == 1
-    assert "rows.csv:2); if so, add --encoding latin-1" in told
+    assert told.count("is not UTF-8; the file looks like Windows-1252") == 1
+    assert "rows.csv:2); if so, add --encoding windows-1252" in told
 
 
 def test_lines_of_a_language_model(run_bertkit, make_model_dir, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ _SUSPICIOUS = {
     "UTF-8 read as Latin-1 or Windows-1252, such as \u00c3\u00a9 for \u00e9": re.compile(
         "[\u00c2-\u00c3][\u0080-\u00bf]|\u00e2\u20ac"
     ),
-    "control characters": re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]"),
+    "control characters": re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"),
     "HTML markup": re.compile(r"<br ?/?>|</?[pib]>|&(amp|lt|gt|quot|nbsp|#\d+);"),
 }
 

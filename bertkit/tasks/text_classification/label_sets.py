@@ -9,7 +9,7 @@ from typing import Any
 from bertkit.errors import DataError, plural
 from bertkit.readers import FIX_ROW, Examples
 from bertkit.tasks.labels import class_name, is_missing, label_name, no_labels, refuse_missing, unknown_label
-from bertkit.tasks.list_cells import items_in, looks_like_list
+from bertkit.tasks.list_cells import items_in, looks_like_labels
 
 SEPARATORS = ("|", ";", ",")
 NamesOfRow = tuple[str, ...]
@@ -87,7 +87,7 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
 def _cells(examples: Examples, column: str) -> list[str]:
     """The cells of a column that are texts, but no lists."""
     texts = (value for value in examples.columns[column] if isinstance(value, str))
-    return [text for text in texts if not looks_like_list(text) and _json_list(text) is None]
+    return [text for text in texts if not looks_like_labels(text) and _json_list(text) is None]
 
 
 def _json_list(cell: str) -> list[Any] | None:

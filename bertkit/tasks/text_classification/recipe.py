@@ -36,7 +36,7 @@ from bertkit.readers.columns import (
     similar_name,
 )
 from bertkit.tasks.class_loss import ClassLossRecipe
-from bertkit.tasks.labels import class_name, is_missing, label_name, number_of, refuse_nested_labels, refuse_numbers
+from bertkit.tasks.labels import class_name, is_missing, is_nested, label_name, number_of, refuse_nested_labels, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns
 from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, marked_sets, separator_warnings, split_sets
@@ -222,7 +222,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return value is not None
         if self.regression:
             return not math.isnan(number_of(value))
-        return not is_missing(value, self.labels or ()) and not isinstance(value, (list, dict))
+        return not is_missing(value, self.labels or ()) and not is_nested(value)
 
     def _columns_by_role(self, rows: Examples) -> dict[str, str]:
         """The data's columns by role, named by the recipe or guessed if their names are unambiguous."""

@@ -48,7 +48,7 @@ def stray_tags_warning(examples: Examples) -> str | None:
     counts = Counter(tag for tags in examples.columns["tags"] for tag in tags)
     strays = [tag for tag in counts if detect_scheme([[tag]]) is None]
     few = sum(counts[tag] for tag in strays) < counts.total() / 10
-    if strays and ("O" in counts or (few and any("-" in tag for tag in counts))):
+    if strays and (counts.keys() & {"O", "o", "_"} or (few and any("-" in tag for tag in counts))):
         row = next(row for row, tags in enumerate(examples.columns["tags"]) if strays[0] in tags)
         what = f"no tag scheme: {strays[0]!r} ({examples.where(row)}) is neither O nor a tag such as B-PER"
         return f"{what}; words are scored, not chunks"
