@@ -194,7 +194,7 @@ def rows() -> list[Row]:
         model(22, with_config(hidden_size=2 * 10**5), "parameters"),
         model(23, with_half_of_its_weights, "model.safetensors"),
         model(23, lambda folder: (folder / "model.safetensors").write_bytes(b""), "model.safetensors"),
-        file(25, "text,label\ncaf\xe9,pos\n".encode("latin-1"), [":2", "--encoding latin-1"]),
+        file(25, "text,label\ncaf\xe9,pos\n".encode("latin-1"), [":2", "--encoding windows-1252"]),
         file(25, "text,label\na,pos\n".encode("utf-16"), ["UTF-16"]),
         file(26, "text,label\ngood\0 movie,pos\n", [":2", "NUL", "byte 5"]),
         file(27, "text,label\na,pos\nb,c,neg\n", [":3", "3 fields"]),

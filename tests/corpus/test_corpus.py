@@ -674,7 +674,7 @@ def test_a_build_without_a_finished_part_begins_again_with_any_settings(build, t
     (tmp_path / "a.txt").write_bytes("the café is late today\n\nthe city is early today\n".encode("latin-1"))
     with pytest.raises(DataError) as error:
         build("c", "a.txt")
-    assert "--encoding latin-1" in str(error.value.hint)
+    assert "--encoding windows-1252" in str(error.value.hint)
     config = CorpusConfig(min_tokens=3)
     assert not (tmp_path / "c").exists(), "nothing was written"
     found = build("c", "a.txt", encoding="latin-1", min_tokens=3)

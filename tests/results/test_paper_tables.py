@@ -147,5 +147,5 @@ def test_both_ways_train_alike_and_are_compared(way: paired.Paired, monkeypatch:
     cells = [way.recipe.split()[0], "1,234", "f1", "50.0", "25.0", "**-25.0 (-50.0 to +12.5)**"]
     header, _, *rows = way.ways.render(values, values).splitlines()
     before, after = way.ways.options
-    assert header == f"| data set | dev rows | score | {before} | {after} | {after} - {before}, points |"
+    assert header == f"| data set | validation rows | score | {before} | {after} | {after} - {before}, points |"
     assert rows[:3] == [f"| {' | '.join(cells)} |"] * 2 + [""]
