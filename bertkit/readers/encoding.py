@@ -96,8 +96,7 @@ def garbles_utf8(encoding: str, data: bytes) -> bool:
 
 
 def guess_encoding(data: bytes) -> str:
-    """The encoding of text that is not UTF-8: GBK writes its characters in runs of bytes above 0x7f, Latin
-    encodings within words."""
+    """The encoding of text that is not UTF-8: GBK writes runs of bytes above 0x7f, Latin encodings single ones in words."""
     runs = re.findall(rb"[\x80-\xff]+", data)
     in_words = re.findall(rb"(?<=[A-Za-z])[\x80-\xff]{1,2}(?=[a-z])", data)  # "Gr\xfc\xdfe"
     if sum(map(len, runs)) > 1.5 * len(runs) and 2 * len(in_words) < len(runs):
