@@ -19,7 +19,7 @@ def report_remarks(remarks: Remarks, prefix: str = "") -> None:
         progress.warn(prefix + warning)
 
 
-def report_counts(rows: int, counts: Iterable[Count]) -> None:
-    """Print the number of rows with their counts, if there is something to report."""
+def report_counts(rows: int, counts: Iterable[Count], before: str = "") -> None:
+    """Print the number of rows with their counts, if there is something to report. before: begins the line."""
     if words := lines_of(counts):
-        progress.note(f"{plural(rows, 'row')}, {', '.join(words)}")
+        progress.note(f"{before}{plural(rows, 'row')}, {', '.join(words)}")

@@ -32,10 +32,9 @@ from bertkit.runs.prediction.outputs import TEXT, Output, OutputFile, OutputForm
 from bertkit.runs.prediction.uncertain import Chooser
 from bertkit.runs.prediction.window import Window, predict_window
 from bertkit.runs.prediction.writers import Writer
-from bertkit.runs.remarks import report_remarks
+from bertkit.runs.remarks import report_counts, report_remarks
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import columns_note, open_target, refuse_shared_pipes
-from bertkit.tasks.counts import lines_of
 from bertkit.tasks.output import Arrangement, OutputLayout
 from bertkit.tasks.task import Task
 
@@ -76,12 +75,12 @@ def predict_to(
     run, *others = runs_to_use(target, ensemble=ensemble)
     if "threads" in how:
         torch.set_num_threads(how["threads"])
-    before = {name: how[name] for name in ("micro_batch_tokens",) if name in how and name not in options}
-    predictor, blocks_of = _open(run, others, recipe, options | before, sources, split, layout.top_k)
-    requested = options.get("precision") or "auto"
-    is_there = how.get("precision") != "int8" or int8.available()
-    if "precision" in how and requested in ("auto", "int8") and is_there:  # not measured again: the choice might be another
-        predictor.precision = Precision(how["precision"], None, requested, how.get("attention"))
+    before = {"micro_batch_tokens": how["micro_batch_tokens"]} if "micro_batch_tokens" in how else {}
+    predictor, blocks_of = _open(run, others, recipe, before | options, sources, split, layout.top_k)
+    requested, recorded = options.get("precision") or "auto", how.get("precision")
+    # What was measured is not measured again, as the choice might be another.
+    if recorded and requested in ("auto", "int8") and (recorded != "int8" or int8.available()):
+        predictor.precision = Precision(recorded, None, requested, how.get("attention"))
     presentation = predictor.presentation
     layout.refuse_others(presentation.details, presentation.kind)
     if to.form.ending not in FORMATS and (kept := next((name for name in ("keep", "id") if getattr(layout, name)), None)):
@@ -264,8 +263,7 @@ class _Command:
                 progress.note(f"{of_file}{plural(len(left_out), 'column')} not in the output: {listed(left_out, 12)}")
             if output.faults.count:
                 progress.warn(output.faults.summary())
-            if counts := lines_of(output.counts):
-                progress.note(f"{of_file}{plural(output.predictions, 'row')}, {', '.join(counts)}")
+            report_counts(output.predictions, output.counts, of_file)
             wrote = output.predictions
             if chooser is not None:
                 chosen = chooser.choose()
