@@ -24,5 +24,6 @@ PRETRAINING_PRESETS: dict[str, dict[str, Any]] = {
         "optimizer": "muon",
         "phases": "32:70%,128:30%",
         "schedule": "warmup_stable_decay",
+        "weight_decay": 0.1,
     }
 }
