@@ -72,6 +72,9 @@ ENDS = st.sampled_from(["\n", "\r\n"])
         ("a.tsv", "\nt\tn\na\t1\n", {}, {"t": ["a"], "n": ["1"]}, [3]),
         ("a.csv", 't\na\n""\n', {}, {"t": ["a", ""]}, [2, 3]),
         ("a.csv", "t,n\n1,2\n\n3,4\n", {}, {"t": ["1", "3"], "n": ["2", "4"]}, [2, 4]),
+        # Empty columns at the end, as spreadsheets write them.
+        ("a.csv", "t;n;;\n1;;;\n3;4;;\n5;6\n", {}, {"t": ["1", "3", "5"], "n": ["", "4", "6"]}, [2, 3, 4]),
+        ("a.csv", "1;2;\n3;4;\n", {"separator": ";", "columns": ("t", "n")}, {"t": ["1", "3"], "n": ["2", "4"]}, [1, 2]),
     ],
 )
 def test_table(name, text, options, columns, lines):
@@ -110,6 +113,7 @@ def test_long_fields_are_read_and_the_csv_limit_is_left_alone():
         ("a.tsv", "\n\n", None, None),
         ("a.csv", "text,label\n", None, "--columns label,text"),
         ("a.csv", "text,label\na,1\nb,2,3\n", 3, "quotes"),
+        ("a.csv", "text,label,\na,1,\nb,2,3\n", 3, "quotes"),
         ("a.csv", 'text,label\n"a\nb",1\nb\n', 4, "missing"),
         ("a.tsv", "text\tlabel\na\t1\nb\tc\t1\n", 3, "\\t"),
         ("a.tsv", "text\tlabel\na\t1\nb;1\n", 3, "--separator ';'"),

@@ -73,6 +73,13 @@ def task_of(*labels: str, **fitted: Any) -> TextClassificationTask:
             {name: ["yes" if marks[at] else "No" for marks in MARKS] for at, name in enumerate(ALL)},
             {"label": "device,film, old,praise"},
         ),
+        (  # as pandas writes columns with an empty cell
+            {
+                name: ["" if not (marks[at] or row) else f"{marks[at]:.1f}" for row, marks in enumerate(MARKS)]
+                for at, name in enumerate(ALL)
+            },
+            {"label": ",".join(ALL)},
+        ),
     ],
 )
 def test_every_form_of_several_labels(columns: dict[str, list[Any]], options: dict[str, Any]) -> None:
@@ -105,6 +112,20 @@ def test_labels_that_cannot_be_used(rows: Examples, options: dict[str, Any], whe
     with pytest.raises(DataError) as raised:
         fit(rows, **options).examples(rows, labelled=True)
     assert raised.value.where == where
+
+
+def test_a_model_that_changes_between_one_label_and_several_says_so() -> None:
+    one, several = rows_of("device", "film"), rows_of("device|film", "film")
+    several_task = fit(several)
+    kept = {"where": "runs/mine"}
+    for task, rows, said in (
+        (several_task, one, "was trained to give each text any number of labels; it now learns to give one"),
+        (Task.fit(filled(TextClassification()), one), several, "was trained to give each text one; it now learns to give any"),
+    ):
+        recipe = replace(filled(TextClassification()), multi_label=rows is several)
+        (warning,) = Task.fit(recipe, rows, task.configure(BertConfig()), **kept).remarks.warnings
+        assert said in warning
+    assert not Task.fit(several_task.recipe, several, several_task.configure(BertConfig()), **kept).remarks.warnings
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def parse_table(
     where, header = f"{source}:{first[0][0]}", first[1][0]
     if refuse_header and not columns:
         refuse_header(header, where)
-    names, remarks = (columns, Remarks()) if columns else _header(header, where)
+    names, remarks = (columns, Remarks()) if columns else _header(_without_trailing(header), where)
     if not columns or tuple(header) == columns:  # a header equal to `columns` is not a row either
         first = first[0][1:], first[1][1:]
     elif _is_like_header(header, first[1][1:]):
@@ -203,6 +203,8 @@ def parse_table(
         if not rows:
             continue
         empty = False
+        if len(header) > width:
+            rows = [row if any(row[width:]) else row[:width] for row in rows]
         if set(map(len, rows)) != {width} or (broken and keep_broken):
             if not keep_broken:
                 line, row = next(row for row in zip(lines, rows, strict=True) if len(row[1]) != width)
@@ -214,6 +216,12 @@ def parse_table(
         yield Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines, remarks=remarks)
     if empty:
         raise DataError("the file has a header but no rows", where=source, hint=header_hint(names))
+
+
+def _without_trailing(header: list[str]) -> list[str]:
+    """A header without empty fields at its end, as spreadsheets write them, if two names are left."""
+    named = max((place for place, name in enumerate(header, start=1) if name.strip()), default=0)
+    return header[:named] if named > 1 else header
 
 
 def _is_like_header(row: list[str], others: list[list[str]]) -> bool:

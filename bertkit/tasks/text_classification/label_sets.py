@@ -13,7 +13,7 @@ from bertkit.tasks.list_cells import items_in, looks_like_labels
 
 SEPARATORS = ("|", ";", ",")
 NamesOfRow = tuple[str, ...]
-_YES, _NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
+_YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no", ""}  # 1.0: pandas, if a column has an empty cell
 
 
 def find_separator(examples: Examples, column: str) -> str | None:

@@ -92,12 +92,17 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         if len(data_labels) < 2 and not recipe.multi_label:
             raise DataError(f"the only label is {data_labels[0]!r}; expected two or more labels", where=examples.source)
         labels, warning = (data_labels, None) if config is None else in_model_order(data_labels, config, some=not stated)
+        had_many = bool(block.get("multi_label"))
+        changed = Remarks()
+        if config is not None and had_many != recipe.multi_label and (had_many or "format" in block):
+            before, now = ("any number of labels", "one")[:: 1 if had_many else -1]
+            changed = Remarks.of(warning=f"the model was trained to give each text {before}; it now learns to give {now}")
         task = cls(
             recipe=recipe,
             labels=labels,
             numbers=recipe.labels,
             positive=data_labels[1] if len(data_labels) == len(labels) == 2 else None,
-            remarks=Remarks(warnings=spelling_warnings(data_labels)) + Remarks.of(warning=warning),
+            remarks=Remarks(warnings=spelling_warnings(data_labels)) + Remarks.of(warning=warning) + changed,
         )
         if recipe.class_weights is None:
             return task
