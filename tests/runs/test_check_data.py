@@ -132,6 +132,17 @@ def test_every_broken_row_is_listed_and_the_others_are_checked(tmp_path: Path, v
     assert sum(checked.labels["train"].values()) == (37 if validation is None else 28)
 
 
+def test_the_first_byte_of_another_encoding_is_told_once(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    lines = ["text,label", *(f"text {number},{'ab'[number % 2]}" for number in range(40))]
+    lines[5], lines[9] = "café,a", "naïve,b"
+    file.write_bytes("\n".join(lines).encode("latin-1"))
+    checked = check(file)
+    assert [finding.what for finding in checked.findings if "UTF-8" in finding.what] != []
+    assert sum(f"{file}:6" in place for finding in checked.findings for place in (finding.what, *finding.places)) == 1
+    assert checked.remarks.warnings == ()
+
+
 def test_a_broken_row_of_one_split_hides_no_fault_of_another(tmp_path: Path) -> None:
     write(tmp_path / "data" / "train.csv", [*ab(20), ("no label", "")])
     write(tmp_path / "data" / "dev.csv", ab(20, "dev {0}"))

@@ -102,10 +102,13 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     for split, examples in examples_of.items():
         own = examples.remarks
         if lists_all:
-            if others := [why for why in own.left_out if not any(f"({place})" in why for place in known)]:
+            notes, warnings, others = (
+                tuple(line for line in lines if not any(f"({place})" in line for place in known)) for lines in own
+            )
+            if others:
                 what = f"{split}: {summary_of(others, verb='cannot use')}"
                 findings.append(Finding("error", what, (), "correct or remove them, or leave them out with --on-error skip"))
-            own = own._replace(left_out=())
+            own = Remarks(notes, warnings)
         remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in own.summed()))
     labels, numbers = _counted(recipe, examples_of)
     labelled = {split: examples for split, examples in examples_of.items() if standardized[split].is_labelled}
