@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections import Counter
@@ -191,6 +192,7 @@ def test_a_label_of_one_fold_alone_is_refused_before_the_first_fold_trains(train
     with pytest.raises(DataError) as error:
         train(tmp_path / "run", file=rare)
     assert (error.value.where, (tmp_path / "run").exists()) == (f"{rare}:34", False)
+    assert re.match(r"fold \d: unknown label .rare.", error.value.what)
 
 
 def test_folds_of_a_folders_training_rows(train, rows: Path, whole: Path, run_bertkit, tmp_path: Path) -> None:

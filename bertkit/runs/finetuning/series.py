@@ -10,7 +10,7 @@ from typing import Any
 
 from bertkit import progress
 from bertkit.config import filled
-from bertkit.errors import UsageError, listed, plural
+from bertkit.errors import DataError, UsageError, listed, plural
 from bertkit.files import as_json, write_json
 from bertkit.files.output_folder import OutputFolder
 from bertkit.model.devices import start_accelerator
@@ -66,7 +66,11 @@ def finetune_series(
     if series.own_rows:  # a later run may refuse what the first one does not, such as a label that only one fold has
         for number in range(1, count + 1):
             own = series.run(recipe, number, count).resolved()
-            request.refuse_bad_rows(own, read_splits(own, read=read), pretrained)
+            try:
+                request.refuse_bad_rows(own, read_splits(own, read=read), pretrained)
+            except DataError as error:
+                error.what = f"{series.noun} {number}: {error.what}"
+                raise
     plan = as_json(plan)
     with replaced(folder_of_runs, accelerator):
         finished = _finished(series, output_dir, plan, recipe, count)
