@@ -1,9 +1,10 @@
-"""Commands that reject URLs where they need a local file or folder."""
+"""Commands that refuse arguments which would otherwise be misread without a word."""
 
 from __future__ import annotations
 
 import inspect
 import typing
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,18 @@ from bertkit.errors import UsageError
 
 
 class LocalCommand(TyperCommand):
-    """A command that refuses a URL for a file or folder that must be local: as a Path it would name a folder s3: here."""
+    """A command that refuses a URL for a file or folder that must be local, which as a Path would name a folder s3: here; and
+    a second file or folder for an option that takes one, as only the last one would count.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        times = Counter(param for param in given if getattr(param, "metavar", None) in ("FILE", "FOLDER"))
+        for param, count in times.items():
+            if count > 1 and not param.multiple:
+                hint = "join the files first; only Parquet files of one split are read together, from --data FOLDER"
+                raise UsageError(f"{param.opts[0]} is given {count} times; expected one", hint=hint)
+        return super().parse_args(ctx, args)
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **others: Any) -> Any:
         from bertkit.readers.remote import is_url

@@ -97,6 +97,7 @@ def test_version_and_short_help(run_bertkit) -> None:
         ("finetune sst2", ["--model"]),
         ("finetune ./nothing.py -m x -o y", ["(nothing.py)"]),
         ("finetune sst2 -m x -o y --max-steps 0", ["--max-steps is 0"]),
+        ("finetune sst2 -m x -o y --train a.csv --seed 1 --seed 2 --train b.csv", ["--train is given 2 times", "join"]),
         ("finetune sst2 -m x -o y --batch-size 2.5", ["--batch-size is 2.5"]),
         ("finetune sst2 -m x -o y --schedule linaer", ["--schedule", "linear?"]),
         ("finetune sst2 -m x -o y --preset stabel", ["--preset", "stable?"]),
