@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertkit.errors import ModelError
 from bertkit.model.config import BLOCK_KEY, FAMILY_KEY, OWN_KEYS, POOLING_KEY, PRETRAINING, THRESHOLDS_KEY, BertConfig
@@ -50,6 +50,13 @@ _FITTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "class_weights": ("a number for each label", _are_numbers),
     "thresholds": ("a number for each label", _are_numbers),
 }
+
+
+class KeptHead(NamedTuple):
+    """The head of a model that is trained further. config: the model's. block: what `read_block` gives."""
+
+    config: BertConfig
+    block: Mapping[str, Any]
 
 
 def read_block(config: BertConfig, where: str) -> dict[str, Any] | None:

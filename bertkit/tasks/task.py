@@ -22,7 +22,7 @@ from bertkit.model.config import BLOCK_KEY, BertConfig
 from bertkit.readers import Examples, Remarks, is_blank
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen
-from bertkit.tasks.block import PLAIN_HEAD, block_is_stale, own_parts, read_block
+from bertkit.tasks.block import PLAIN_HEAD, KeptHead, block_is_stale, own_parts, read_block
 from bertkit.tasks.counts import Count
 from bertkit.tasks.presentation import Prediction, Presentation
 from bertkit.tasks.recipe import Recipe, settle_columns
@@ -96,14 +96,14 @@ class Task(Presentation):
         named = replace(recipe, training=filled(recipe.training), **columns.named)
         examples = named.standardize(rows, labelled=True)
         block = read_block(config, where) if config is not None else None
-        fits = block is not None and cls.fits(block, named)
-        if config is not None and fits and fresh_head is None:
-            fresh_head = cls.fit_examples(named, examples, None, {}).configure(config).num_labels != config.num_labels
-        if fresh_head or not fits:
-            task = replace(cls.fit_examples(named, examples, None, {}), fresh_head=True)
+        head = KeptHead(config, block) if config is not None and block is not None and cls.fits(block, named) else None
+        if head is not None and fresh_head is None:
+            fresh_head = cls.fit_examples(named, examples).configure(head.config).num_labels != head.config.num_labels
+        if head is None or fresh_head:
+            task = replace(cls.fit_examples(named, examples), fresh_head=True)
         else:
             try:
-                task = cls.fit_examples(named, examples, config, block or {})
+                task = cls.fit_examples(named, examples, head)
             except ModelError as error:
                 error.where = where
                 raise
@@ -160,8 +160,8 @@ class Task(Presentation):
 
     @classmethod
     @abstractmethod
-    def fit_examples(cls, recipe: Any, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]) -> Task:
-        """Fit a recipe to examples from `standardize`. config, block: of the model whose head is kept, if any."""
+    def fit_examples(cls, recipe: Any, examples: Examples, kept: KeptHead | None = None) -> Self:
+        """Fit a recipe to examples from `standardize`, and to a head if one is kept."""
 
     @classmethod
     @abstractmethod

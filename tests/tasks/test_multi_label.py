@@ -116,16 +116,15 @@ def test_labels_that_cannot_be_used(rows: Examples, options: dict[str, Any], whe
 
 def test_a_model_that_changes_between_one_label_and_several_says_so() -> None:
     one, several = rows_of("device", "film"), rows_of("device|film", "film")
-    several_task = fit(several)
-    kept = {"where": "runs/mine"}
-    for task, rows, said in (
-        (several_task, one, "was trained to give each text any number of labels; it now learns to give one"),
-        (Task.fit(filled(TextClassification()), one), several, "was trained to give each text one; it now learns to give any"),
+    first = {False: Task.fit(filled(TextClassification()), one), True: fit(several)}
+    for had, now, said in (
+        (True, False, "any number of labels; it now learns to give one"),
+        (False, True, "to give any number"),
     ):
-        recipe = replace(filled(TextClassification()), multi_label=rows is several)
-        (warning,) = Task.fit(recipe, rows, task.configure(BertConfig()), **kept).remarks.warnings
+        kept, rows = first[had].configure(BertConfig()), {True: several, False: one}
+        (warning,) = Task.fit(first[now].recipe, rows[now], kept).remarks.warnings
         assert said in warning
-    assert not Task.fit(several_task.recipe, several, several_task.configure(BertConfig()), **kept).remarks.warnings
+        assert not Task.fit(first[had].recipe, rows[had], kept).remarks.warnings
 
 
 @pytest.mark.parametrize(

@@ -470,11 +470,11 @@ ENGLISH, CHINESE = ("who", CONTEXT, [("two", 4)]), ("谁", "第一章 film 北�
 def test_training_rows_decide_how_answers_are_scored(rows: list[Row], options: dict[str, Any], expected: Any) -> None:
     recipe = filled(QuestionAnswering(**options))
     if isinstance(expected, tuple):
-        task = QuestionAnsweringTask.fit_examples(recipe, examples_of(*rows), None, {})
+        task = QuestionAnsweringTask.fit_examples(recipe, examples_of(*rows))
         assert (task.unanswerable, task.matching, task.null_threshold) == expected
         return
     with pytest.raises(DataError if expected else UsageError) as error:
-        QuestionAnsweringTask.fit_examples(recipe, examples_of(*rows), None, {})
+        QuestionAnsweringTask.fit_examples(recipe, examples_of(*rows))
     assert error.value.where == expected
 
 

@@ -233,7 +233,7 @@ def _label_faults(
     if training not in needed:
         return [], Remarks(), {}
     try:
-        task = Task.families[recipe.family].fit_examples(recipe, splits[training], None, {})
+        task = Task.families[recipe.family].fit_examples(recipe, splits[training])
     except DataError as error:
         return [_error(training, error)], Remarks(), {}
     findings, remarks, named = [], task.remarks, {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from rich.text import Text
@@ -18,6 +18,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples, is_blank
 from bertkit.report import Piece
 from bertkit.tasks.baselines import MAJORITY, Frozen, most_frequent
+from bertkit.tasks.block import KeptHead
 from bertkit.tasks.counts import Count
 from bertkit.tasks.multiple_choice.recipe import INPUTS, MultipleChoice
 from bertkit.tasks.output import OutputColumns
@@ -43,9 +44,7 @@ class MultipleChoiceTask(PoolingTask):
     recipe: MultipleChoice
 
     @classmethod
-    def fit_examples(
-        cls, recipe: MultipleChoice, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]
-    ) -> MultipleChoiceTask:
+    def fit_examples(cls, recipe: MultipleChoice, examples: Examples, kept: KeptHead | None = None) -> Self:
         return cls(recipe=recipe)
 
     @classmethod

@@ -20,6 +20,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples, is_blank
 from bertkit.report import Finding, Piece
 from bertkit.tasks.baselines import NO_ANSWER, SLIDING_WINDOW, Found, Frozen, sliding_window, usual_length
+from bertkit.tasks.block import KeptHead
 from bertkit.tasks.counts import Count
 from bertkit.tasks.output import OutputColumns, OutputLayout
 from bertkit.tasks.presentation import Prediction
@@ -75,9 +76,7 @@ class QuestionAnsweringTask(Task):
     null_threshold: float | None = None
 
     @classmethod
-    def fit_examples(
-        cls, recipe: QuestionAnswering, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]
-    ) -> QuestionAnsweringTask:
+    def fit_examples(cls, recipe: QuestionAnswering, examples: Examples, kept: KeptHead | None = None) -> Self:
         answers = examples.columns["answers"]
         without = [row for row, known in enumerate(answers) if not known]
         if len(without) == len(examples):

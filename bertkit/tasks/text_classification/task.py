@@ -21,6 +21,7 @@ from bertkit.progress import plain
 from bertkit.readers import Examples, Remarks
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import BAG_OF_WORDS, LINEAR_PROBE, Frozen, bag_of_words, probe
+from bertkit.tasks.block import KeptHead
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.counts import Count
 from bertkit.tasks.labels import (
@@ -79,11 +80,9 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     # --- fitting and restoring ---
 
     @classmethod
-    def fit_examples(
-        cls, recipe: TextClassification, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]
-    ) -> TextClassificationTask:
+    def fit_examples(cls, recipe: TextClassification, examples: Examples, kept: KeptHead | None = None) -> Self:
         if recipe.regression:
-            return cls._fit_number(recipe, config)
+            return cls._fit_number(recipe, kept and kept.config)
         derive = derive_set_labels if recipe.multi_label else partial(derive_labels, are_classes=recipe.classes)
         # an order that the data declares takes precedence over a derived one
         stated = recipe.labels or tuple(examples.label_names.get(COLUMN, ()))
@@ -91,18 +90,13 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         refuse_repeated(data_labels)
         if len(data_labels) < 2 and not recipe.multi_label:
             raise DataError(f"the only label is {data_labels[0]!r}; expected two or more labels", where=examples.source)
-        labels, warning = (data_labels, None) if config is None else in_model_order(data_labels, config, some=not stated)
-        had_many = bool(block.get("multi_label"))
-        changed = Remarks()
-        if config is not None and had_many != recipe.multi_label and (had_many or "format" in block):
-            before, now = ("any number of labels", "one")[:: 1 if had_many else -1]
-            changed = Remarks.of(warning=f"the model was trained to give each text {before}; it now learns to give {now}")
+        labels, warning = (data_labels, None) if kept is None else in_model_order(data_labels, kept.config, some=not stated)
         task = cls(
             recipe=recipe,
             labels=labels,
             numbers=recipe.labels,
             positive=data_labels[1] if len(data_labels) == len(labels) == 2 else None,
-            remarks=Remarks(warnings=spelling_warnings(data_labels)) + Remarks.of(warning=warning) + changed,
+            remarks=Remarks(warnings=spelling_warnings(data_labels)) + Remarks.of(warning=warning) + _changed(recipe, kept),
         )
         if recipe.class_weights is None:
             return task
@@ -136,9 +130,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         )
 
     @classmethod
-    def _fit_number(
-        cls, recipe: TextClassification, config: BertConfig | None, where: str = "the model"
-    ) -> TextClassificationTask:
+    def _fit_number(cls, recipe: TextClassification, config: BertConfig | None, where: str = "the model") -> Self:
         """A task of regression. Raises ModelError for a head with more than one output."""
         if config is not None and config.num_labels != 1:
             raise ModelError(
@@ -354,3 +346,12 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
 
     def describe_targets(self, features: Features, feature: int) -> list[dict[int, str]]:
         return [{0: self._target.describe(features.labels["labels"][feature])}]
+
+
+def _changed(recipe: TextClassification, kept: KeptHead | None) -> Remarks:
+    """A warning if a head that gave one label goes on with several, or the other way round."""
+    had_many = kept is not None and bool(kept.block.get("multi_label"))
+    if kept is None or had_many == recipe.multi_label or not (had_many or "format" in kept.block):
+        return Remarks()
+    before, now = ("any number of labels", "one") if had_many else ("one label", "any number")
+    return Remarks.of(warning=f"the model was trained to give each text {before}; it now learns to give {now}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from bertkit.readers import Examples, Remarks
 from bertkit.readers.parsers.conll import COLUMNS
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen, most_frequent
+from bertkit.tasks.block import KeptHead
 from bertkit.tasks.class_loss import ClassLossTask, class_weights
 from bertkit.tasks.class_report import describe_classes, describe_confusions, label_order_warning, never_predicted
 from bertkit.tasks.counts import Count
@@ -95,22 +96,21 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         return super().fits(block, recipe) and not (recipe.intent and not block.get("intents"))
 
     @classmethod
-    def fit_examples(
-        cls, recipe: TokenClassification, examples: Examples, config: BertConfig | None, block: Mapping[str, Any]
-    ) -> TokenClassificationTask:
-        tags, scheme, given, remarks = settle_tags(recipe, examples, config)
+    def fit_examples(cls, recipe: TokenClassification, examples: Examples, kept: KeptHead | None = None) -> Self:
+        tags, scheme, given, remarks = settle_tags(recipe, examples, kept and kept.config)
         labels, warning, weights = settle_labels(tags, given, scheme, examples), None, None
-        if config is not None:
-            labels, warning = in_model_order(labels, config, some=given is None)
+        if kept is not None:
+            labels, warning = in_model_order(labels, kept.config, some=given is None)
         if recipe.class_weights is not None:
             numbers, _ = number_names([*chain.from_iterable(tags)], labels, "tag", lambda tag: examples.source)
             weights = class_weights(recipe.class_weights, numbers, labels)
         intents = tuple(sorted(set(examples.columns["intent"]))) if recipe.intent else ()
-        if intents and config is not None:
-            if not set(intents) <= set(block["intents"]):
-                what = f"the model's intents are {listed(block['intents'], 12)}; the data's are {listed(intents, 12)}"
+        if intents and kept is not None:
+            known = kept.block["intents"]
+            if not set(intents) <= set(known):
+                what = f"the model's intents are {listed(known, 12)}; the data's are {listed(intents, 12)}"
                 raise ModelError(what, hint=FRESH_HEAD)
-            intents = tuple(block["intents"])
+            intents = tuple(known)
         remarks += Remarks(warnings=spelling_warnings(labels)) + Remarks.of(warning=warning)
         column = examples.own_name("tags")
         return cls(
