@@ -50,7 +50,9 @@ LEVERS = {  # in the table's words -> options
     "a rate that falls at the end alone": "schedule=warmup_stable_decay",
     "batches that grow": "rampup_batch_size=16:20%",
     "the average of the last weights": "average_ratio=0.2",
+    "a stronger weight decay": "weight_decay=0.1",
 }
+FREE = "weight_decay="  # changes the weights alone: a row with it makes the steps of the same row without it
 WITHOUT = "the preset without Muon"  # Muon gains little in its own row, where the loss is still on its first plateau
 PRETRAIN = ("pretrain", pretraining.CORPUS, "--model-size", "mini")  # what all rows begin with
 FOLDER = "runs/results/budget"
@@ -76,6 +78,11 @@ def stages() -> dict[str, str]:
         kept = found[lever] if in_preset(options) else kept
     without = " ".join(word for word in kept.split() if word != LEVERS["Muon"])
     return found if without in (BASELINE, kept) else {**found, WITHOUT: without}
+
+
+def timed(stage: str) -> str:
+    """The options of a row that decide how long a step takes."""
+    return " ".join(word for word in stages()[stage].split() if not word.startswith(FREE))
 
 
 def words_of(stage: str) -> list[str]:
@@ -106,10 +113,11 @@ def _state(minutes: float) -> Path:
 
 
 def plan_rows(minutes: float, known: Mapping[str, Planned]) -> dict[str, Planned]:
-    """How each row is trained, by its options. The number of steps is the baseline's, times the median over PLANS rounds of how
-    many more steps the row was planned than the baseline: whatever else the machine does, it does to both sides of a round.
+    """How each row is trained, by its `timed` options. The number of steps is the baseline's, times the median over PLANS
+    rounds of how many more steps the row was planned than the baseline: whatever else the machine does, it does to both sides
+    of a round.
     """
-    missing = [stage for stage, options in stages().items() if options not in known]
+    missing = [*{timed(stage): stage for stage in stages() if timed(stage) not in known}.values()]
     if not missing:
         return {**known}
     order = [*dict.fromkeys(["baseline", *missing])]
@@ -117,7 +125,7 @@ def plan_rows(minutes: float, known: Mapping[str, Planned]) -> dict[str, Planned
     baseline = turns["baseline"]["steps"]
     steps = known[BASELINE]["steps"] if BASELINE in known else median(baseline)
     made = {
-        stages()[stage]: {
+        timed(stage): {
             "steps": round(steps * median(row / of for row, of in zip(turns[stage]["steps"], baseline, strict=True))),
             "precision": turns[stage]["precision"][0],
         }
@@ -191,11 +199,12 @@ def measure(minutes: float, seeds: int, jobs: int) -> dict[str, Any]:
     pretraining.make_corpus()
     values = stored(minutes)
     values["plan"] = plan_rows(minutes, values["plan"])
-    lines = {stage: command(stage, values["plan"][options], minutes) for stage, options in stages().items()}
+    plans = {stage: values["plan"][timed(stage)] for stage in stages()}
+    lines = {stage: command(stage, planned, minutes) for stage, planned in plans.items()}
     known = {stage: each for stage, each in values["stages"].items() if each["command"] == lines.get(stage)}
     fresh = {
-        stage: {"command": lines[stage], "steps": values["plan"][options]["steps"], **{name: [] for name in MEASURES}}
-        for stage, options in stages().items()
+        stage: {"command": lines[stage], "steps": planned["steps"], **{name: [] for name in MEASURES}}
+        for stage, planned in plans.items()
     }
     values["stages"] = {**fresh, **known}
     write_json(_state(minutes), values)

@@ -47,7 +47,8 @@ def test_the_preset_is_the_baseline_and_the_levers_that_stand_below_others(monke
     monkeypatch.setitem(budget.PRETRAINING_PRESETS, "budget", {"optimizer": "muon", "average_ratio": 0.2})
     found = list(budget.stages().values())
     assert found[1] == f"{budget.BASELINE} optimizer=muon"
-    assert all(options.startswith(f"{found[1]} ") and options.count("=") == 6 for options in found[2:-1])
+    assert all(options.startswith(f"{found[1]} ") and options.count("=") == 6 for options in found[2:-2])
+    assert found[-2] == f"{found[1]} average_ratio=0.2 weight_decay=0.1"
     assert found[-1] == f"{budget.BASELINE} average_ratio=0.2"
     monkeypatch.setitem(budget.PRETRAINING_PRESETS, "budget", {"average_ratio": 0.2})
     assert budget.WITHOUT not in budget.stages()
@@ -159,6 +160,10 @@ def test_a_row_has_as_many_more_steps_as_it_was_planned_in_the_same_rounds(monke
     known = {budget.BASELINE: {"steps": 300, "precision": "bf16"}}
     assert budget.plan_rows(15, known)[muon]["steps"] == 240, "of the baseline's runs that are kept"
     assert budget.plan_rows(15, found) == found, "nothing is planned again"
+    monkeypatch.setattr(budget, "LEVERS", {"Muon": "optimizer=muon", "a stronger weight decay": "weight_decay=0.1"})
+    assert budget.plan_rows(15, found) == found, "a row that computes the same takes the same time"
+    assert "optimizer=muon weight_decay=0.1" in budget.stages()["a stronger weight decay"]
+    assert budget.timed("a stronger weight decay") == muon
 
 
 def test_runs_may_be_made_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +278,7 @@ def test_the_table_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_steps_take_the_time_that_was_planned() -> None:
     planned = json.loads((provenance.ROOT / "results" / "budget.json").read_text("utf-8"))["plan"]
-    ratio = planned[budget.stages()[last_kept()]]["steps"] / planned[budget.BASELINE]["steps"]
+    ratio = planned[budget.timed(last_kept())]["steps"] / planned[budget.BASELINE]["steps"]
     assert {each["precision"] for each in planned.values()} == {"bf16"}
     readme = json.loads((provenance.ROOT / "results" / "pretraining.json").read_text("utf-8"))["steps"]["last"]
     assert {"baseline": readme, "preset": round(readme * ratio)} == budget_models.STEPS
