@@ -281,16 +281,18 @@ def test_the_steps_take_the_time_that_was_planned() -> None:
     ratio = planned[budget.timed(last_kept())]["steps"] / planned[budget.BASELINE]["steps"]
     assert {each["precision"] for each in planned.values()} == {"bf16"}
     readme = json.loads((provenance.ROOT / "results" / "pretraining.json").read_text("utf-8"))["steps"]["last"]
-    assert {"baseline": readme, "preset": round(readme * ratio)} == budget_models.STEPS
+    preset = dict.fromkeys(("preset with a weight decay of 0.01", "preset"), round(readme * ratio))
+    assert {"baseline": readme, **preset} == budget_models.STEPS
 
 
-def test_the_models_are_those_of_the_two_commands() -> None:
-    baseline, preset = (settings(line) for line in budget_models.COMMANDS.values())
+def test_the_models_are_those_of_their_commands() -> None:
+    baseline, weak_decay, preset = (settings(line) for line in budget_models.COMMANDS.values())
     del baseline["max_steps"]
     model = settings(pretraining.COMMANDS[f"{pretraining.MODEL}/README.md"])
     assert PretrainConfig.of(baseline) == PretrainConfig.of({**model, "hours": None, "precision": "bf16"})
     assert set(preset) == {"max_steps", "precision"}, "nothing overrides the preset"
-    assert "--preset budget" in [*budget_models.COMMANDS.values()][1]
+    assert weak_decay == preset | {"weight_decay": "0.01"}
+    assert all("--preset budget" in line for line in [*budget_models.COMMANDS.values()][1:])
     assert PRETRAINING_PRESETS.keys() == {"budget"}
 
 
@@ -308,13 +310,17 @@ def test_the_models_are_made_once_and_compared(monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setattr(module, "execute", execute)
     for module in (budget_models, pretraining, command_lines):
         monkeypatch.setattr(module, "ROOT", tmp_path)
-    losses = {"baseline": 3.5, "preset": 3.25}
+    losses = {"baseline": 3.5, "preset-with-a-weight-decay-of-0.01": 3.375, "preset": 3.25}
     monkeypatch.setattr(budget, "held_out_loss", lambda folder: losses[folder.name])
-    monkeypatch.setattr(budget_models, "STEPS", {"baseline": 10000, "preset": 8000})
+    monkeypatch.setattr(budget_models, "STEPS", dict(zip(budget_models.STEPS, (10000, 8000, 8000), strict=True)))
     values: dict[str, Any] = budget_models.measure(force=False)
     assert [line.removesuffix(" --overwrite") for line in lines] == values["command"] == budget_models.commands()
     table = budget_models.render(values).splitlines()
-    assert table[2:4] == ["| baseline | 10,000 | **3.500** | - |", "| preset | 8,000 | **3.250** | +0.250 |"]
+    assert table[2:5] == [
+        "| baseline | 10,000 | **3.500** | - |",
+        "| preset with a weight decay of 0.01 | 8,000 | **3.375** | +0.125 |",
+        "| preset | 8,000 | **3.250** | +0.250 |",
+    ]
     lines.clear()
     (tmp_path / pretraining.CORPUS / "meta.json").touch()
     (tmp_path / pretraining.FOLDER / "tokenizer" / "vocab.txt").touch()
