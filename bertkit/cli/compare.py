@@ -17,6 +17,9 @@ def compare(
     split: Annotated[
         str | None, typer.Option(help="Split to compare on. Default: the first evaluation split of the first run.")
     ] = None,
+    test: Annotated[
+        str | None, typer.Option(help="File of labelled rows to compare on, in place of the runs' own data.", metavar="FILE")
+    ] = None,
     recipe: RecipeOfRuns = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=100)] = 1000,
     as_json: AsJson = False,
@@ -26,12 +29,14 @@ def compare(
     [bold]bertkit compare runs/mrpc runs/mrpc-3e-5[/]
 
     [bold]bertkit compare runs/rte-5-seeds runs/rte-5-seeds-stable --json[/]
+
+    [bold]bertkit compare runs/mine runs/mine-large --test new.csv[/]
     """
     from bertkit.report import show
     from bertkit.runs.evaluation.compare import compare, report_comparison
 
     if len(runs) < 2:
         raise UsageError("only one run is given; expected two or more", hint="bertkit compare RUN RUN...")
-    comparison = compare(runs, split=split, recipe_name=recipe, resamples=resamples)
+    comparison = compare(runs, split=split, recipe_name=recipe, resamples=resamples, test=test)
     show(report_comparison(comparison))
     print_json(comparison, wanted=as_json)

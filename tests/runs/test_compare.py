@@ -219,10 +219,19 @@ def test_an_automatic_precision_is_the_one_that_was_used(
     assert found["settings"] == ({} if differ is None else {"training.precision": differ})
 
 
+def test_runs_of_different_data_are_compared_on_a_file_of_its_own(runs: Path, run_bertkit) -> None:
+    (runs / "new.csv").write_text("label,text\n" + "a,the movie\nb,a good book\na,bad plays\n" * 7, encoding="utf-8")
+    found = json.loads(run_bertkit("compare", runs / "one", runs / "other", "--test", runs / "new.csv", "--json").out)
+    assert (found["split"], found["rows"]) == ("test", 21)
+    expected = [right(runs / name, runs / "new.csv").mean() for name in ("one", "other")]
+    assert [side["scores"]["accuracy"] for side in found["sides"]] == expected
+
+
 def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(runs / "other")])
     assert (error.value.where, error.value.what.endswith("in these columns: text")) == (str(runs / "other"), True)
+    assert "--test FILE" in error.value.hint
     shutil.copytree(runs / "one", tmp_path / "apart" / "unevaluated")
     run = json.loads((tmp_path / "apart" / "unevaluated" / "run.json").read_text(encoding="utf-8"))
     run["recipe"] |= {"train": None, "validation": None, "data": str(runs), "eval_splits": []}

@@ -54,17 +54,18 @@ def compare(
     recipe_name: str | None = None,
     resamples: int | None = None,
     known: Mapping[Path, Predicted] | None = None,
+    test: str | None = None,
 ) -> dict[str, Any]:
     """Compare every side to the first: scores, settings that differ, and each difference with its 95% interval.
 
     names: run folders, or folders of seeds or folds. split: of their own data; default: the first side's first
     evaluation split. recipe_name: the file of the runs' own recipe, if they need its code. known: predictions for the split
-    that have been made already, by run folder.
+    that have been made already, by run folder. test: a file that takes the place of their test split, and is compared on.
     Raises UsageError for runs that are evaluated on different rows.
     """
     sides = [(name, _runs(name)) for name in names]  # all names are checked before the first evaluation
     refuse_different_tasks({name: next(iter(runs.values())) for name, runs in sides})
-    return compare_sides(*open_sides(sides, split, recipe_name, known), resamples=resamples)
+    return compare_sides(*open_sides(sides, split, recipe_name, known, test), resamples=resamples)
 
 
 def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resamples: int | None = None) -> dict[str, Any]:
@@ -128,9 +129,10 @@ def open_sides(
     split: str | None,
     recipe_name: str | None = None,
     known: Mapping[Path, Predicted] | None = None,
+    test: str | None = None,
 ) -> tuple[list[Side], Examples, str]:
     """The sides with their predictions, the rows that they share, and their split. named: each side's runs and their run.json.
-    known: as in `compare`.
+    known, test: as in `compare`.
 
     Raises UsageError for runs that are evaluated on different rows.
     """
@@ -143,8 +145,8 @@ def open_sides(
             if known and folder in known:
                 scored.append(known[folder])
                 continue
-            target = open_target(str(folder), recipe_name, {})
-            split = split or target.task.recipe.resolved().first_eval_split
+            target = open_target(str(folder), recipe_name, {"test": test} if test else {})
+            split = split or ("test" if test else None) or target.task.recipe.resolved().first_eval_split
             scored.append(evaluate_target(target, (split,), checked=bool(sides or (scored and not folds))).of(split))
         if split == HELD_OUT and folds:
             scored = [_together(scored)]
@@ -190,7 +192,7 @@ def refuse_other_rows(examples: Examples, first: Examples, split: str, *, name: 
     differ = [column for column in columns if examples.columns.get(column) != first.columns.get(column)]
     if others := dict.fromkeys(map(examples.own_name, differ)):
         what = f"the {split} rows differ from those of {first_name} in these columns: {', '.join(others)}"
-        hint = "compare runs with the same data and split, folds only with folds; or choose rows that all have: --split test"
+        hint = "compare runs with the same data and split, folds only with folds; or choose rows for all: --split test, --test FILE"
         raise UsageError(what, where=name, hint=hint)
 
 
