@@ -192,7 +192,7 @@ def refuse_other_rows(examples: Examples, first: Examples, split: str, *, name: 
     differ = [column for column in columns if examples.columns.get(column) != first.columns.get(column)]
     if others := dict.fromkeys(map(examples.own_name, differ)):
         what = f"the {split} rows differ from those of {first_name} in these columns: {', '.join(others)}"
-        hint = "compare runs with the same data and split, folds only with folds; or choose rows for all: --split test, --test FILE"
+        hint = "compare runs with the same data and split, folds only with folds; or take other rows: --split test, --test FILE"
         raise UsageError(what, where=name, hint=hint)
 
 
