@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from bertkit.cli.options import AsJson, RecipeOfRuns, print_json
+from bertkit.cli.options import AsJson, RecipeOfRuns, print_json, recipe_options, with_options
 from bertkit.errors import UsageError
 
 
+@with_options({"test": recipe_options("eval")["test"]})
 def compare(
     runs: Annotated[
         list[str], typer.Argument(help="Run folders, or folders of --seeds or --folds; the others are compared to the first.")
@@ -17,12 +18,11 @@ def compare(
     split: Annotated[
         str | None, typer.Option(help="Split to compare on. Default: the first evaluation split of the first run.")
     ] = None,
-    test: Annotated[
-        str | None, typer.Option(help="File of labelled rows to compare on, in place of the runs' own data.", metavar="FILE")
-    ] = None,
     recipe: RecipeOfRuns = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=100)] = 1000,
     as_json: AsJson = False,
+    *,
+    overrides: dict[str, Any],
 ) -> None:
     """Compare runs on the same rows: scores, settings that differ, and whether the difference is significant.
 
@@ -37,6 +37,6 @@ def compare(
 
     if len(runs) < 2:
         raise UsageError("only one run is given; expected two or more", hint="bertkit compare RUN RUN...")
-    comparison = compare(runs, split=split, recipe_name=recipe, resamples=resamples, test=test)
+    comparison = compare(runs, split=split, recipe_name=recipe, resamples=resamples, overrides=overrides)
     show(report_comparison(comparison))
     print_json(comparison, wanted=as_json)

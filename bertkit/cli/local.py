@@ -1,4 +1,4 @@
-"""Commands that refuse arguments which would otherwise be misread without a word."""
+"""Commands that refuse or warn about arguments which would otherwise be misread without a word."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bertkit.errors import UsageError
 
 
 class LocalCommand(TyperCommand):
-    """A command that refuses a URL for a file or folder that must be local, which as a Path would name a folder s3: here; and
-    a second file or folder for an option that takes one, as only the last one would count.
+    """A command that refuses a URL for a file or folder that must be local, which as a Path would name a folder s3: here. It
+    warns about a second file or folder for an option that takes one, of which the last one counts.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -23,8 +23,10 @@ class LocalCommand(TyperCommand):
         times = Counter(param for param in given if getattr(param, "metavar", None) in ("FILE", "FOLDER"))
         for param, count in times.items():
             if count > 1 and not param.multiple:
-                hint = "join the files first; only Parquet files of one split are read together, from --data FOLDER"
-                raise UsageError(f"{param.opts[0]} is given {count} times; expected one", hint=hint)
+                from bertkit import progress
+
+                what = f"{param.opts[0]} is given {count} times; only the last one counts"
+                progress.warn(f"{what}: to read several files, join them")
         return super().parse_args(ctx, args)
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **others: Any) -> Any:

@@ -97,7 +97,6 @@ def test_version_and_short_help(run_bertkit) -> None:
         ("finetune sst2", ["--model"]),
         ("finetune ./nothing.py -m x -o y", ["(nothing.py)"]),
         ("finetune sst2 -m x -o y --max-steps 0", ["--max-steps is 0"]),
-        ("finetune sst2 -m x -o y --train a.csv --seed 1 --seed 2 --train b.csv", ["--train is given 2 times", "join"]),
         ("finetune sst2 -m x -o y --batch-size 2.5", ["--batch-size is 2.5"]),
         ("finetune sst2 -m x -o y --schedule linaer", ["--schedule", "linear?"]),
         ("finetune sst2 -m x -o y --preset stabel", ["--preset", "stable?"]),
@@ -137,6 +136,16 @@ def test_mistakes_end_with_2_and_name_the_option(run_bertkit, tmp_path: Path, ar
     assert [line.partition(": ")[0] for line in err.splitlines()] in (["error", "hint"], ["error"])
     assert [value for value in values if value not in err] == [], err
     assert [path.name for path in tmp_path.iterdir()] == ["wrong.yaml"]
+
+
+def test_a_second_file_for_an_option_is_told(run_bertkit, tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("text,label\n" + "good,a\nbad,b\n" * 9, encoding="utf-8")
+    ran = run_bertkit("check", "--train", "a.csv", "--max-length", 8, "--max-length", 9, "--train", "b.csv")
+    assert "b.csv" in ran.err.partition("times")[2]
+    (told,) = [line for line in ran.err.splitlines() if "times" in line]
+    assert told == "warning: --train is given 2 times; only the last one counts: to read several files, join them"
+    assert "times" not in run_bertkit("check", "--train", "a.csv").err
 
 
 @pytest.mark.parametrize(

@@ -54,18 +54,19 @@ def compare(
     recipe_name: str | None = None,
     resamples: int | None = None,
     known: Mapping[Path, Predicted] | None = None,
-    test: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Compare every side to the first: scores, settings that differ, and each difference with its 95% interval.
 
     names: run folders, or folders of seeds or folds. split: of their own data; default: the first side's first
     evaluation split. recipe_name: the file of the runs' own recipe, if they need its code. known: predictions for the split
-    that have been made already, by run folder. test: a file that takes the place of their test split, and is compared on.
+    that have been made already, by run folder. overrides: of the runs' recipe options; with
+    "test", its rows are compared by default.
     Raises UsageError for runs that are evaluated on different rows.
     """
     sides = [(name, _runs(name)) for name in names]  # all names are checked before the first evaluation
     refuse_different_tasks({name: next(iter(runs.values())) for name, runs in sides})
-    return compare_sides(*open_sides(sides, split, recipe_name, known, test), resamples=resamples)
+    return compare_sides(*open_sides(sides, split, recipe_name, known, overrides), resamples=resamples)
 
 
 def compare_sides(sides: Sequence[Side], examples: Examples, split: str, *, resamples: int | None = None) -> dict[str, Any]:
@@ -129,13 +130,15 @@ def open_sides(
     split: str | None,
     recipe_name: str | None = None,
     known: Mapping[Path, Predicted] | None = None,
-    test: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
 ) -> tuple[list[Side], Examples, str]:
     """The sides with their predictions, the rows that they share, and their split. named: each side's runs and their run.json.
-    known, test: as in `compare`.
+    known, overrides: as in `compare`.
 
     Raises UsageError for runs that are evaluated on different rows.
     """
+    overrides = overrides or {}
+    split = split or ("test" if "test" in overrides else None)
     sides: list[Side] = []
     first: Examples | None = None
     for name, runs in named:
@@ -145,8 +148,8 @@ def open_sides(
             if known and folder in known:
                 scored.append(known[folder])
                 continue
-            target = open_target(str(folder), recipe_name, {"test": test} if test else {})
-            split = split or ("test" if test else None) or target.task.recipe.resolved().first_eval_split
+            target = open_target(str(folder), recipe_name, overrides)
+            split = split or target.task.recipe.resolved().first_eval_split
             scored.append(evaluate_target(target, (split,), checked=bool(sides or (scored and not folds))).of(split))
         if split == HELD_OUT and folds:
             scored = [_together(scored)]
