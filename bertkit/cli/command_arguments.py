@@ -83,7 +83,7 @@ def read_arguments(
         hint = f"for example: bertkit {command.__name__} mrpc ...; `bertkit recipes` lists them; {own}"
         raise UsageError("the recipe or task family is missing", hint=hint)
     if model is None:
-        raise UsageError("--model is missing", hint="give a folder, a hub id, or minilm, such as --model bert-base-uncased")
+        raise UsageError("--model is missing", hint="give a folder, minilm, or a hub id, such as --model bert-base-uncased")
     together = preset_options(preset, PRESETS, saved, config)
     return CommandArguments(recipe, model, fresh_head, config, (together, saved.options, overrides), saved.run is not None)
 

@@ -95,9 +95,9 @@ def pretrain(
 
     [bold]bertkit pretrain corpora/mine --model-size small --output-dir runs/mine[/]
 
-    [bold]bertkit pretrain corpora/mine --model bert-base-uncased --max-steps 10000 --output-dir runs/more[/]
+    [bold]bertkit pretrain corpora/mine --model bert-base-uncased --learning-rate 2e-5 --max-steps 10000 -o runs/more[/]
 
-    [bold]bertkit pretrain corpora/mine:3 corpora/general:1 --model bert-base-uncased --max-steps 10000 --output-dir runs/mix[/]
+    [bold]bertkit pretrain corpora/mine:3 corpora/general:1 --model models/desk --learning-rate 2e-5 --hours 2 -o runs/mix[/]
 
     [bold]bertkit pretrain corpora/mine --config runs/mine/run.json --config-name runs/mine --seed 2 --output-dir runs/again[/]
 

@@ -41,7 +41,7 @@ def recipes(
         if target.exists():
             raise UsageError("the file already exists", where=str(target), hint="choose another folder, or remove the file")
         write_files(copy, {target.name: source.read_text(encoding="utf-8")})
-        progress.note(f"wrote {target}; train it: bertkit finetune {target} --model ... --output-dir ...")
+        progress.note(f"wrote {target}; edit it, then train: bertkit finetune {target} --model ... --output-dir ...")
     elif name is not None:
         typer.echo(source.read_text(encoding="utf-8"), nl=False)
     else:

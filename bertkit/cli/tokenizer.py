@@ -82,7 +82,7 @@ def extend(
 
     [bold]bertkit tokenizer extend bert-base-uncased text/ --add 1000 --output-dir models/extended[/]
 
-    [bold]bertkit pretrain corpora/mine --model models/extended --max-steps 10000 --output-dir runs/mine[/]
+    [bold]bertkit pretrain corpora/mine --model models/extended --learning-rate 2e-5 --max-steps 10000 --output-dir runs/mine[/]
     """
     from bertkit.corpus.texts import TextOptions, TextSources
     from bertkit.runs.tokenizers import extend_model

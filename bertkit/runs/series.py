@@ -89,7 +89,7 @@ def runs_to_use(name: str, *, ensemble: bool | None = None) -> list[str]:
     if series is None:
         if ensemble:
             what = "--ensemble averages the runs in a folder of --seeds or --folds, but this is not one"
-            raise UsageError(what, where=name, hint="leave it out, or repeat their command if it was stopped")
+            raise UsageError(what, where=name, hint="leave out --ensemble; if finetune was stopped, repeat it to finish")
         return [name]
     runs, scores = series.runs_in(folder), series.read(folder).get("scores") or {}
     if ensemble:

@@ -79,7 +79,7 @@ class Opened:
         train_split = self.task.recipe.train_split
         held_out = {each.task.recipe.held_out_share for each in (self, *self.others)}
         if len(held_out) > 1 and (seen := [split for split in splits if split in (train_split, "validation")]):
-            hint = "give other rows: --split test, or a file"
+            hint = "leave out --ensemble, or give other rows: --split test, or a file"
             raise UsageError(f"the runs are folds: each row of {seen[0]} was training data of at least one of them", hint=hint)
 
 

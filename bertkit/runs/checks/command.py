@@ -36,7 +36,7 @@ def check_labelled(
     if run is not None:  # a run has learned its rows' labels; the model that it was trained from has not
         model, recipe = model or run["model"]["name"], recipe or (run["recipe"]["name"] if training.requested else None)
     elif training.requested and model is None:
-        raise UsageError("--model is missing", hint="give the model to train, a folder, a hub id, or minilm")
+        raise UsageError("--model is missing", hint="give the model to train: --model with a folder, a hub id, or minilm")
     try:
         pretrained = open_model_or_run(model) if model is not None else None
     except (MachineError, ModelError) as error:

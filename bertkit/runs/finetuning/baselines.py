@@ -112,7 +112,7 @@ class Baselines:
         """Advice for a model with this score; None if no score could be higher."""
         if score == 1 and self.task.recipe.greater_is_better:
             return None
-        return f"try {self.task.recipe.training.longer}, or a higher --learning-rate"
+        return f"try {self.task.recipe.training.longer}, or another --learning-rate"
 
 
 def fit_baselines(

@@ -259,7 +259,7 @@ def _warn_of_training(state: TrainState, events: Sequence[Mapping[str, Any]], re
     for name in state.best_scores:
         if name.endswith(CONSTANT):
             split = name.removesuffix(f"/{CONSTANT}")
-            progress.warn(f"{split}: the model makes the same prediction for every row; train longer, or raise --learning-rate")
+            progress.warn(f"{split}: the model makes the same prediction for every row; train longer, or vary --learning-rate")
     loss = next((name for name in state.last_scores if name.endswith("/loss")), None)
     losses = [event[loss] for event in events if loss is not None and loss in event]
     is_perfect = state.best_objective == (1 if recipe.greater_is_better else 0)

@@ -276,7 +276,7 @@ def _warn_of_single_documents(corpora: Sequence[Corpus], objective: Objective) -
     for corpus in corpora:
         if corpus.meta["train"]["documents"] < objective.min_documents:
             what = f"{corpus.folder} is a single document, so every segment B is {objective.pair_labels[0]}"
-            progress.warn(f"{what}: split it with --layout, or train with --objective mlm")
+            progress.warn(f"{what}: rebuild it with another --layout, or train with --objective mlm")
 
 
 def _refuse_empty(mixes: Sequence[Mix]) -> None:

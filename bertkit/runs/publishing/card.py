@@ -119,7 +119,7 @@ def pretraining_card(run: dict[str, Any]) -> str:
         lengths=f"at most {training['max_length']} tokens"
         if not training["phases"]
         else f"{' then '.join(training['phases'])} tokens",
-        objective=objective.name + ("" if objective.causal else f", masking by {training['masking']}"),
+        objective=objective.name + ("" if objective.causal else f", {training['masking']} masking"),
         pipeline="text-generation" if objective.causal else "fill-mask",
         use=generate if objective.causal else fill,
         opens=f"`{objective.head.__name__}`" + (pairs if objective.pair_term else ""),
