@@ -68,6 +68,7 @@ def task_of(*labels: str, **fitted: Any) -> TextClassificationTask:
         ({"label": [str(names) for names in NAMES]}, {}),
         ({"label": [str({*names}) if names else "[]" for names in NAMES]}, {}),
         ({"kinds": MARKS}, {"label": "kinds", "labels": ALL}),
+        ({"kinds": [str(list(marks)) for marks in MARKS]}, {"label": "kinds", "labels": ALL}),  # of a table
         ({name: [marks[at] for marks in MARKS] for at, name in enumerate(ALL)}, {"label": ",".join(ALL)}),
         (
             {name: ["yes" if marks[at] else "No" for marks in MARKS] for at, name in enumerate(ALL)},
@@ -102,6 +103,7 @@ def test_every_form_of_several_labels(columns: dict[str, list[Any]], options: di
         (rows_of([], []), {}, "my.csv"),
         (rows_of(None, None), {}, "my.csv"),
         (rows_of(*MARKS), {}, "my.csv"),  # which label is which?
+        (rows_of(*map(str, MARKS)), {}, "my.csv"),
         (rows_of(*MARKS), {"labels": ("a", "b")}, "my.csv"),
         (rows_of(x=["1", "2"], y=["0", "1"]), {"label": "x,y"}, "my.csv:3"),
         (rows_of(x=["1", ""], y=["0", ""]), {"label": "x,y"}, "my.csv:3"),

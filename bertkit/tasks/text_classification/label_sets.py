@@ -41,20 +41,22 @@ def split_sets(
     separator: between names in a text. names: of numbered classes. labels: all labels, for lists with a 0 or 1 for each. Raises
     DataError with the row for other values.
     """
-    if width := _places(examples.columns[column], names, labels):
+    values = [_parsed(value, examples.where(row)) for row, value in enumerate(examples.columns[column])]
+    if width := _places(values, names, labels):
         labels = names or labels
         if labels is None or len(labels) != width:
             what = f"the lists in column {examples.own_name(column)!r} have a 0 or 1 for each of {width} labels"
             raise DataError(what, where=examples.source, hint=f"name these {width} labels in order: --labels first,second,...")
     sets: list[NamesOfRow | None] = []
-    for row, value in enumerate(examples.columns[column]):
+    for row, value in enumerate(values):
         if value != "" and is_missing(value, labels or ()):
             sets.append(None)
             continue
         if width and isinstance(value, list):
             sets.append(tuple(name for name, mark in zip(labels or (), value, strict=True) if mark))
             continue
-        items = value if isinstance(value, list) else _parts(value, separator, examples.where(row))
+        parts = value.split(separator) if separator and isinstance(value, str) else [value]
+        items = value if isinstance(value, list) else parts
         if any(isinstance(item, (list, dict, type(None))) for item in items):
             what = f"the labels in column {examples.own_name(column)!r} are {value!r}; expected a list of names"
             raise DataError(what, where=examples.where(row), hint=FIX_ROW)
@@ -99,14 +101,13 @@ def _json_list(cell: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _parts(value: Any, separator: str | None, where: str) -> list[Any]:
+def _parsed(value: Any, where: str) -> Any:
+    """The list in a cell that is written as one; any other value unchanged. where: for the DataError of `items_in`."""
     if not isinstance(value, str):
-        return [value]
+        return value
     if (items := _json_list(value)) is None:
         items = items_in(value, where, "write the labels as JSON, or separated by |")
-    if items is not None:
-        return items
-    return value.split(separator) if separator else [value]
+    return value if items is None else items
 
 
 def marked_sets(examples: Examples, columns: Sequence[str]) -> list[NamesOfRow | None]:
