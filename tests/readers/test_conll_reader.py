@@ -108,6 +108,22 @@ def test_comments_are_told_from_words(text: str, tokens: list[str], begins: list
     assert list(examples.lines) == begins
 
 
+@pytest.mark.parametrize("header", ["word pos", "Token\tNER", "words chunk ner"])
+def test_a_line_that_names_the_columns_is_no_word(header: str) -> None:
+    between = "\t" if "\t" in header else " "
+    rows = [between.join([word, *["X"] * (len(header.split()) - 2), tag]) for word, tag in (("Ann", "B-X"), ("paid", "O"))]
+    content = content_of("\n".join(["", header, *rows]) + "\n", "f")
+    assert looks_like_conll(content)
+    examples = conll(content.text())
+    assert (examples.columns["tokens"], examples.columns["tags"]) == ([["Ann", "paid"]], [["B-X", "O"]])
+    assert examples.lines[0] == 3
+    assert examples.remarks.notes == ("f:2: the line names the columns",)
+
+
+def test_a_word_that_could_name_a_column_is_one() -> None:
+    assert conll("Word B-X\nof O\n").columns["tokens"] == [["Word", "of"]]
+
+
 @pytest.mark.parametrize("line", ["#metoo", "# without a tag here"])
 def test_within_a_sentence_a_number_sign_begins_no_comment(line: str) -> None:
     assert refused(conll, f"Ann B-X\n{line}\n").where == "f:2"

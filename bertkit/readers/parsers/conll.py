@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, UsageError, did_you_mean, plural
-from bertkit.readers import Examples, batched
+from bertkit.readers import Examples, Remarks, batched
+from bertkit.readers.columns import guess_column, is_usual_name
 from bertkit.readers.content import Content, split_lines, typed_separator
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")  # of CoNLL-U
@@ -30,9 +31,10 @@ def parse_conll(
     """The sentences in columns `tokens` and `tags`, lists of equal length; `lines` are those of the first tokens.
 
     CoNLL columns: the first is the token, the last the tag; blank lines separate sentences; -DOCSTART- lines are skipped, and
-    comments before a sentence ("# text = ..."; but "# O" is a token with its tag). CoNLL-U (.conllu, or by its look): comments,
-    ranges (1-2) and empty nodes (8.1) are skipped; the tag is the UPOS. Its blocks also have the column CONLLU_LINES, and a
-    sentence of which no word has a tag has None for its tags.
+    comments before a sentence ("# text = ..."; but "# O" is a token with its tag), and so is a first line that names the
+    columns ("word tag"), with a note. CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are
+    skipped; the tag is the UPOS. Its blocks also have the column CONLLU_LINES, and a sentence of which no word has a tag has
+    None for its tags.
 
     separator: between columns; by default a tab if the first token's line has one, else spaces. column: the tag's column, a
     number from 1, or in CoNLL-U a name; tags: also its name, if it is one. A file with one column is text to predict, without
@@ -45,8 +47,8 @@ def parse_conll(
     may_be_conllu = separator is None or typed_separator(separator) == "\t"
     conllu = may_be_conllu and (content.extension == ".conllu" or _looks_like_conllu(first_lines))
     between = "\t" if conllu else _separator(first_lines, separator)
-    sentences = _sentences(content, _Layout(conllu, between, _width(first_lines, between)), separator, column)
-    for block in batched(sentences):
+    layout = _layout(first_lines, between, conllu=conllu)
+    for block in batched(_sentences(content, layout, separator, column)):
         empty = False
         columns: dict[str, Sequence[Any]] = {"tokens": [sentence.tokens for sentence in block]}
         if conllu or any(sentence.tags is not None for sentence in block):
@@ -54,18 +56,20 @@ def parse_conll(
         if conllu:
             columns[CONLLU_LINES] = [sentence.lines for sentence in block]
         own_names = {"tags": COLUMNS[block[0].tag_column]} if conllu else {}
-        yield Examples(columns, content.source, [sentence.begin for sentence in block], own_names=own_names)
+        remarks = Remarks.of(note=f"{content.source}:{layout.header}: the line names the columns" if layout.header else None)
+        yield Examples(columns, content.source, [each.begin for each in block], own_names=own_names, remarks=remarks)
     if empty:
         what = "the file holds no tokens" if content.beginning.strip() else "the file is empty"
         raise DataError(what, where=content.source)
 
 
 class _Layout(NamedTuple):
-    """between: what separates columns. width: how many columns a token has."""
+    """between: what separates columns. width: how many columns a token has. header: the line that names them, from 1; or 0."""
 
     conllu: bool
     between: str
     width: int
+    header: int
 
 
 class _Sentence(NamedTuple):
@@ -140,8 +144,7 @@ def looks_like_conll(content: Content) -> bool:
     lines = _first_lines(content)
     if _looks_like_conllu(lines):
         return True
-    between = _separator(lines, None)
-    rows = [(number, fields) for number, _, fields in _rows(lines, _Layout(False, between, _width(lines, between)))]
+    rows = [(number, fields) for number, _, fields in _rows(lines, _layout(lines, _separator(lines, None)))]
     filled = [fields for _, fields in rows if fields]
     if not filled or len(filled[0]) < 2 or len({len(fields) for fields in filled}) > 1 or not all(map(all, filled)):
         return False
@@ -167,7 +170,7 @@ def _rows(lines: Iterable[str], layout: _Layout) -> Iterator[tuple[int, str, lis
         if not line.strip(_BLANK) or line.startswith(_DOCUMENT):
             inside = False
             yield number, "", []
-        elif line.startswith("#") and _is_comment(line, layout, inside):
+        elif number == layout.header or (line.startswith("#") and _is_comment(line, layout, inside)):
             yield number, line, None
         else:
             inside = True
@@ -197,14 +200,17 @@ def _separator(lines: list[str], separator: str | None) -> str:
     return "\t" if "\t" in _first_token(lines) else " "
 
 
-def _width(lines: list[str], separator: str) -> int:
-    return len(_split(_first_token(lines), separator))
-
-
 def _first_token(lines: list[str]) -> str:
     """The line of the first token, of the first without "#" if there is one."""
     filled = [line for line in lines if line.strip(_BLANK) and not line.startswith(_DOCUMENT)]
     return next((line for line in filled if not line.startswith("#")), (filled or [""])[0])
+
+
+def _layout(lines: list[str], separator: str, *, conllu: bool = False) -> _Layout:
+    first = _first_token(lines)
+    fields = _split(first, separator)
+    are_names = len(fields) > 1 and guess_column(fields[:1], "tokens") and is_usual_name(fields[-1])
+    return _Layout(conllu, separator, len(fields), lines.index(first) + 1 if are_names and not conllu else 0)
 
 
 def _looks_like_conllu(lines: list[str]) -> bool:
