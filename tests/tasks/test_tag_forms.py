@@ -17,10 +17,12 @@ from file_contents import write
 
 from bertkit.config import filled
 from bertkit.errors import DataError, UsageError
+from bertkit.readers import Examples
 from bertkit.readers.formats import LABEL_STUDIO, read_blocks
 from bertkit.tasks import Prediction, TokenClassification
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
+from bertkit.tasks.token_classification.faults import stray_tags_warning
 from bertkit.tasks.token_classification.output import as_conllu, column_to_write
 
 SENTENCES = [[("Ann", "B-WHO"), ("paid", "O")], [("the", "O"), ("man", "B-WHO"), (",", "O")], [("#", "O")]]
@@ -35,6 +37,42 @@ OF_TEXTS = [["B-WHO", "I-WHO", "O", "O"], ["O", "O", "B-WHO"], ["O"]]
 def read(path: Path, labelled: bool = True, **options: Any) -> Any:
     recipe = filled(TokenClassification(**options))
     return recipe.standardize(recipe.read_file(path), labelled=labelled)
+
+
+def tagged(path: Path, *rows: list[Any]) -> Path:
+    lines = [json.dumps({"tokens": [f"w{at}" for at in range(len(tags))], "ner_tags": tags}) for tags in rows]
+    return write(path, "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("as_texts", [False, True])
+def test_labels_name_tags_that_are_numbers(tmp_path: Path, as_texts: bool) -> None:
+    rows: list[list[Any]] = [[1, 2, 0], [0, 1]]
+    path = tagged(tmp_path / "x.jsonl", *([*map(str, row)] if as_texts else row for row in rows))
+    assert read(path).columns["tags"] == [["1", "2", "0"], ["0", "1"]]
+    assert read(path, labels=("O", "B-X", "I-X")).columns["tags"] == [["B-X", "I-X", "O"], ["O", "B-X"]]
+    assert read(path, labels=("2", "1", "0")).columns["tags"] == [["1", "2", "0"], ["0", "1"]]  # which are names then
+    with pytest.raises(DataError, match="the tag number is 2; expected 0 to 1"):
+        read(path, labels=("O", "B-X"))
+
+
+@pytest.mark.parametrize(
+    ("tags", "said"),
+    [
+        (["1", "2", "0"], "the tags are numbers"),
+        (["B-X", "-", "-", "-"], "'-' (f:1) is neither O nor"),
+        (["X", "O", "_"], "'X' (f:1) is neither O nor"),
+        (["B-X", "I-X", "O"], None),
+        (["NN", "M", "HYPH", "1"], None),  # parts of speech, of which one could be a prefix, and one a number
+    ],
+)
+def test_tags_that_are_scored_by_words_unasked(tags: list[str], said: str | None) -> None:
+    warning = stray_tags_warning(Examples({"tags": [tags]}, "f", [1]))
+    if said is None:
+        assert warning is None
+    else:
+        assert warning is not None
+        assert said in warning
+        assert "words are scored, not chunks" in warning
 
 
 # --- a word a row ----------------------------------------------------------------------------------------------------------
@@ -117,6 +155,13 @@ def test_faults_of_words_are_named(tmp_path: Path, content: str, place: str) -> 
 def test_a_column_of_sentences_is_no_number_of_them(tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv", "sentence,words,tags\nSo it is,So it is,O O B-X\nSo it is,So it is,O O B-X\n")
     assert read(path).columns["tokens"] == [["So", "it", "is"]] * 2
+
+
+def test_a_word_that_holds_a_space_undoes_no_sentences(tmp_path: Path) -> None:
+    sentence = [f"word{at}" for at in range(9)] + ["10 000"]
+    rows = "".join(f"{at},{word},O\n" for at in range(3) for word in sentence)
+    examples = read(write(tmp_path / "x.csv", f"sentence_id,word,tag\n{rows}"))
+    assert (examples.columns["tokens"], examples.columns["tags"]) == ([sentence] * 3, [["O"] * 10] * 3)
 
 
 def test_a_column_of_a_table_may_be_called_as_one_of_conllu(tmp_path: Path) -> None:

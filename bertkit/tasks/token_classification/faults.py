@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bertkit.errors import plural
@@ -44,11 +43,12 @@ def illegal_rows(tags: Sequence[Sequence[str]], scheme: str) -> list[int]:
 
 
 def stray_tags_warning(examples: Examples) -> str | None:
-    """A warning if only some tags are chunk tags, so that words are scored instead of chunks."""
-    counts = Counter(tag for tags in examples.columns["tags"] for tag in tags)
-    strays = [tag for tag in counts if detect_scheme([[tag]]) is None]
-    few = sum(counts[tag] for tag in strays) < counts.total() / 10
-    if strays and (counts.keys() & {"O", "o", "_"} or (few and any("-" in tag for tag in counts))):
+    """A warning if the tags are numbers, or only some are chunk tags, so that words are scored instead of chunks."""
+    seen = dict.fromkeys(tag for tags in examples.columns["tags"] for tag in tags)
+    if all(map(str.isdecimal, seen)):
+        return "the tags are numbers, so words are scored, not chunks; --labels O,B-PER,... names them in their order"
+    strays = [tag for tag in seen if detect_scheme([[tag]]) is None]
+    if strays and (seen.keys() & {"O", "o", "_"} or any("-" in tag for tag in seen.keys() - {*strays})):
         row = next(row for row, tags in enumerate(examples.columns["tags"]) if strays[0] in tags)
         what = f"no tag scheme: {strays[0]!r} ({examples.where(row)}) is neither O nor a tag such as B-PER"
         return f"{what}; words are scored, not chunks"

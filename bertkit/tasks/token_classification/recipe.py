@@ -137,6 +137,7 @@ class TokenClassification(ClassLossRecipe, LayersRecipe):
             intent=(self.intent_column or "") if self.intent and labelled else None,
             to_predict=not labelled,
             cut=self.words,
+            labels=self.labels or (),
         )
 
     def standardize(self, rows: Examples, *, labelled: bool) -> Examples:

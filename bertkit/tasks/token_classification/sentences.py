@@ -35,12 +35,14 @@ def standard_columns(
     intent: str | None,
     to_predict: bool,
     cut: str | None = None,
+    labels: Sequence[str] = (),
 ) -> Examples:
     """Columns `tokens`, `tags` (unless to predict) and possibly `intent`; for plain text `text` and the `places` of its words.
 
     named: the columns that the user names for tokens, tags, text and entities. intent: the column of the intent, "" for the
-    usual names, None without intents. cut: how Chinese text is split into words, as in `split_words`. For prediction, columns
-    that the output shows are kept: `given`, the words before a recipe changed them, and the lines of CoNLL-U. Raises DataError.
+    usual names, None without intents. cut: how Chinese text is split into words, as in `split_words`. labels: what the
+    numbers of tags mean, if the data does not name them. For prediction, columns that the output shows are kept: `given`, the
+    words before a recipe changed them, and the lines of CoNLL-U. Raises DataError.
     """
     shown = examples.given((GIVEN, CONLLU_LINES))
     examples = replace(examples, columns={name: values for name, values in examples.columns.items() if name not in shown})
@@ -65,7 +67,7 @@ def standard_columns(
                 hint = "to train, give each word its tag; to predict them: bertkit predict RUN FILE"
                 raise DataError("the words have no tags", where=examples.source, hint=hint)
             column = by_role.get("tags") or require_column(examples, named["tags"] or "tags", option="--tags")
-            names = examples.label_names.get(column)
+            names = examples.label_names.get(column) or _without_numbers(labels)
             values = enumerate(examples.columns[column])
             columns["tags"] = [_tags(value, names, columns["tokens"][row], examples, row) for row, value in values]
             examples = replace(examples, own_names={"tags": column} | examples.own_names)
@@ -143,6 +145,11 @@ def _words(value: Any, examples: Examples, row: int) -> list[str]:
     return list(words)
 
 
+def _without_numbers(labels: Sequence[str]) -> Sequence[str] | None:
+    """The labels; None if any is a number, so that a number in the data is a name."""
+    return None if any(map(str.isdecimal, labels)) else labels or None
+
+
 def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: Examples, row: int) -> list[str]:
     if value is None:
         is_conllu = examples.own_name("tags") in COLUMNS
@@ -158,6 +165,7 @@ def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: E
         what = f"{plural(len(words), 'word')} and {plural(len(tags), 'tag')}; expected one tag per word"
         raise DataError(what, where=examples.where(row), hint="is a word or a tag missing, or does one contain a space?")
     if names is not None:
+        tags = [int(tag) if isinstance(tag, str) and tag not in names and tag.isdecimal() else tag for tag in tags]
         if outside := [tag for tag in tags if isinstance(tag, int) and not 0 <= tag < len(names)]:
             what = f"the tag number is {outside[0]}; expected 0 to {len(names) - 1}"
             raise DataError(what, where=examples.where(row), hint="is this a split without tags?")

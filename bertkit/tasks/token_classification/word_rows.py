@@ -11,6 +11,8 @@ from bertkit.errors import DataError
 from bertkit.readers import Examples, join_blocks
 from bertkit.readers.columns import guess_column
 
+_SPACED = 0.1  # share of the cells that may hold a space, such as "10 000"; more are sentences
+
 
 def gather_blocks(blocks: Iterator[Examples], named: Mapping[str, str | None]) -> Iterator[Examples]:
     """Like `gather_words`, block by block; a table of words is one block, because sentences may continue in the next block."""
@@ -27,9 +29,11 @@ def _columns_of_words(rows: Examples, named: Mapping[str, str | None]) -> tuple[
     words = named["tokens"] or guess_column(rows.columns, "tokens")
     if sentence is None or words is None or sentence in named.values() or words not in rows.columns:
         return None
-    if not all(word is None or (isinstance(word, str) and " " not in word) for word in rows.columns[words]):
+    cells = rows.columns[words]
+    if not all(word is None or isinstance(word, str) for word in cells):
         return None
-    return sentence, words
+    spaced = sum(" " in word for word in cells if word)
+    return (sentence, words) if spaced <= len(cells) * _SPACED else None
 
 
 def gather_words(rows: Examples, named: Mapping[str, str | None]) -> Examples:
