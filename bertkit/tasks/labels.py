@@ -46,6 +46,12 @@ def label_name(value: Any) -> str:
     return str(value)
 
 
+def mark_of(value: Any) -> bool | None:
+    """Whether a cell says yes (1, true, yes) or no (0, false, no, nothing); None if it says neither."""
+    mark = "" if value is None or value != value else label_name(value).strip().lower()
+    return True if mark in ("1", "1.0", "true", "yes") else False if mark in ("0", "0.0", "false", "no", "") else None
+
+
 def class_name(value: Any, names: Sequence[str], where: str) -> str | None:
     """The name of a class by its number, among the names that the source declares; None for -1. Otherwise raises DataError."""
     if value is None or value == -1:

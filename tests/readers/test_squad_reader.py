@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import UserError
-from bertkit.readers import Remarks
 from bertkit.readers.formats import SQUAD, read_file
 from bertkit.readers.parsers.squad import looks_like_squad, parse_squad
 
@@ -89,17 +88,16 @@ def test_a_question_a_row_as_the_hub_has_them(ascii, indent):
     assert examples.select([2, 0]).where(1) == "dev.json:56be4db0"
 
 
-def test_impossible_questions_have_no_answers():
-    content = changed(*QAS, 0, is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
+def test_impossible_questions_need_no_answers():
+    content = changed(*QAS, 0, is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}], answers=...)
     examples = parsed(parse_squad, json.dumps(content), "f")
     assert examples.columns["is_impossible"] == [True, False, False]
     assert examples.columns["answers"] == [{"text": [], "answer_start": []}, *ANSWERS[1:]]
-    (warning,) = examples.remarks.warnings
-    assert warning == "1 question marked is_impossible has answers, which are ignored (f:56be4db0)"
-    content = changed(*QAS, 0, is_impossible=True, answers=...)
-    examples = parsed(parse_squad, json.dumps(content), "f")
-    assert examples.columns["answers"][0] == {"text": [], "answer_start": []}
-    assert examples.remarks == Remarks()
+
+
+def test_rows_in_place_of_paragraphs_are_named():
+    error = refused(json.dumps({"version": "1.1", "data": [{"question": "Who?", "context": "Rollo.", "answers": []}]}))
+    assert "--rows data" in str(error.hint)
 
 
 def test_a_test_set_has_no_answers_and_a_title_may_lack():

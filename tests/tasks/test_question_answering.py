@@ -532,6 +532,9 @@ def squad(*questions: dict[str, Any]) -> str:
 FIRST, SECOND = ({"id": name, "question": asks, "context": CONTEXT} for name, asks in (("a", "who"), ("b", "what")))
 DICTS = FIRST | {"answers": {"text": ["two"], "answer_start": [4]}}, SECOND | {"answers": {"text": [], "answer_start": []}}
 TABLE = f"id,question,context,answer,answer_start\na,who,{CONTEXT},two,4.0\nb,what,{CONTEXT},,\n"
+IMPOSSIBLE = {"answers": [{"text": "one", "answer_start": 0}], "is_impossible": "true"}
+IN_CELL = """ "{'text': ['two'], 'answer_start': [4]}" """.strip()
+MARKED = f"id,question,context,answer,is_impossible\na,who,{CONTEXT},{IN_CELL},False\nb,what,{CONTEXT},{IN_CELL},1.0\n"
 RENAMED = TABLE.replace("question", "q", 1).replace("context", "page", 1).replace("answer,", "said,", 1)
 
 
@@ -543,7 +546,16 @@ RENAMED = TABLE.replace("question", "q", 1).replace("context", "page", 1).replac
         (jsonl(FIRST | {"answers": {"text": "two", "answer_start": 4}}, SECOND | {"answers": []}), "rows.jsonl", {}),
         (jsonl(FIRST | {"answers": [{"text": "two", "answer_start": " 4 "}]}, SECOND | {"answers": []}), "rows.jsonl", {}),
         (jsonl(FIRST | {"answer": [{"text": "two", "answer_start": 4.0}]}, SECOND | {"answer": []}), "rows.jsonl", {}),
+        (jsonl(FIRST | {"answers": [{"text": "two", "answer_start": 4}]}, SECOND | IMPOSSIBLE), "rows.jsonl", {}),
+        (squad(asked("a", "two"), asked("b", "one", question="what") | {"is_impossible": True}), "rows.json", {}),
         (TABLE, "rows.csv", {}),
+        (TABLE.replace("answer,", "answer_text,", 1), "rows.csv", {}),
+        (
+            f"id,question,context,answer,is_impossible\na,who,{CONTEXT},{IN_CELL},False\nb,what,{CONTEXT},{IN_CELL},1.0\n",
+            "x.csv",
+            {},
+        ),
+        (f"id,question,context,answer\na,who,{CONTEXT},{IN_CELL}\nb,what,{CONTEXT},\n", "rows.csv", {}),
         (RENAMED, "rows.csv", {"question": "q", "context": "page", "answers": "said"}),
     ],
 )
@@ -552,6 +564,14 @@ def test_one_data_set_in_every_form(tmp_path: Path, content: str, name: str, opt
     assert load(tmp_path, content, name, **options).columns == expected
     recipe = QuestionAnswering(dataset=lambda split: [row | {"title": "t"} for row in DICTS]).resolved()
     assert recipe.standardize(read_splits(recipe).rows["train"], labelled=True).columns == expected
+
+
+def test_answers_of_impossible_questions_are_ignored_with_a_warning(tmp_path: Path) -> None:
+    found = load(tmp_path, jsonl(FIRST | IMPOSSIBLE, SECOND | IMPOSSIBLE))
+    assert found.columns["answers"] == [[], []]
+    (warning,) = found.remarks.warnings
+    assert warning.startswith("2 questions marked is_impossible have answers, which are ignored (")
+    assert all(found.where(row) in warning for row in range(2))
 
 
 def test_rows_to_predict_may_share_an_id_and_lack_a_context(tmp_path: Path) -> None:
@@ -599,6 +619,9 @@ FULL = {"question": "who", "context": CONTEXT, "answers": {"text": ["two"], "ans
         (jsonl(FULL, FULL | {"answers": ["two", 3]}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"answers": ["two", " "]}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"answers": {"text": ["two"], "answer_start": []}}), "rows.jsonl", ":2"),
+        (jsonl(FULL, FULL | {"is_impossible": "perhaps"}), "rows.jsonl", ":2"),
+        ("question,context,answer\nwho,x,\"{'text': array(['x'], dtype=object)}\"\n", "rows.csv", ":2"),
+        ("question,context,gold,answer_start\nwho,x,x,0\n", "rows.csv", ""),  # which is no column of answers
         (jsonl(FULL, FULL | {"answers": {"text": ["two", "one"], "answer_start": 4}}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"answers": {"text": ["two"]}}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"answers": [{"text": "", "answer_start": 4}]}), "rows.jsonl", ":2"),

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bertkit.errors import DataError, listed, plural
-from bertkit.readers import Examples, Remarks
+from bertkit.errors import DataError
+from bertkit.readers import Examples
 from bertkit.readers.content import Content
 from bertkit.readers.json_loading import kind_of, load_json, refuse_lone_surrogates
 
@@ -17,10 +17,9 @@ _HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each
 def parse_squad(content: Content) -> Iterator[Examples]:
     """The questions of a file, one block, with the columns of the hub's `squad`: id, title, context, question and answers.
 
-    answers: a dict of two lists, `text` and `answer_start`, both empty if the question is impossible, with a warning if it has
-    answers; without this column if no question has answers (a test set). is_impossible: only if the file has it. `lines` are
-    the ids. An answer need not be at its answer_start: in CMRC 2018 some are not. Raises DataError, with the place in the JSON,
-    for anything not of this form, and for an id that two questions share.
+    answers: a dict of two lists, `text` and `answer_start`; without this column if no question has answers (a test set).
+    is_impossible: only if the file has it. `lines` are the ids. An answer need not be at its answer_start: in CMRC 2018 some
+    are not. Raises DataError, with the place in the JSON, for anything not of this form, and for an id of two questions.
     """
     source, text = content.source, content.text()
     rows = _questions(load_json(text, source, _HINT), source)
@@ -43,15 +42,7 @@ def parse_squad(content: Content) -> Iterator[Examples]:
     if any("is_impossible" in row for _, row in rows):
         names.append("is_impossible")
     columns: dict[str, Sequence[Any]] = {name: [row.get(name, False) for _, row in rows] for name in names}
-    yield Examples(columns=columns, source=source, lines=columns["id"], remarks=_remarks(rows, source))
-
-
-def _remarks(rows: list[tuple[str, dict[str, Any]]], source: str) -> Remarks:
-    ignored = [f"{source}:{row['id']}" for _, row in rows if row.get("ignored")]
-    if not ignored:
-        return Remarks()
-    what = f"{plural(len(ignored), 'question')} marked is_impossible {'has' if len(ignored) == 1 else 'have'} answers"
-    return Remarks(warnings=(f"{what}, which are ignored ({listed(ignored, 3)})",))
+    yield Examples(columns=columns, source=source, lines=columns["id"])
 
 
 def looks_like_squad(content: Content) -> bool:
@@ -73,6 +64,9 @@ def _questions(content: Any, source: str) -> list[tuple[str, dict[str, Any]]]:
     for i, article in enumerate(_take(_of(content, dict, "the JSON", source), "data", list, "", source)):
         at_article = f"data[{i}]"
         _of(article, dict, at_article, source)
+        if "question" in article and "paragraphs" not in article:
+            hint = "if each object is a question with its context and answers: --rows data"
+            raise DataError(f"{at_article} has no 'paragraphs'", where=source, hint=hint)
         title = _take(article, "title", str, at_article, source) if "title" in article else ""
         for j, paragraph in enumerate(_take(article, "paragraphs", list, at_article, source)):
             at_paragraph = f"{at_article}.paragraphs[{j}]"
@@ -97,8 +91,6 @@ def _question(question: dict[str, Any], place: str, source: str) -> dict[str, An
             _answer(answer, f"{place}.answers[{n}]", source)
             for n, answer in enumerate(_take(question, "answers", list, place, source))
         ]
-        if row.get("is_impossible"):
-            row["ignored"], answers = bool(answers), []
         row["answers"] = {"text": [text for text, _ in answers], "answer_start": [start for _, start in answers]}
     return row
 

@@ -116,7 +116,8 @@ class QuestionAnswering(Recipe):
             "context": rows.texts(context, may_be_empty=not labelled),
         }
         if labelled:
-            standard["answers"] = read_answers(rows, self.answers)
+            standard["answers"], ignored = read_answers(rows, self.answers)
+            rows = rows.with_remarks(ignored)
         return replace(rows, columns=standard, label_names={}, own_names={"question": question, "context": context})
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:

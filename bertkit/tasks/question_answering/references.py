@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from bertkit.errors import DataError, plural
-from bertkit.readers import FIX_ROW, Examples
+from bertkit.errors import DataError, listed, plural
+from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import require_column
+from bertkit.tasks.labels import mark_of
 
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
 _ONE_FORM = ('write the text as a list: ["..."]', 'write a text, "" for no answer')  # by whether the first row holds text
+_COLUMNS = ("answers", "answer", "answer_text")
 _ENOUGH = 100_000  # characters are enough to tell the language
 _CHINESE = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]"  # compiled on first use, as that takes milliseconds
 
@@ -44,17 +48,36 @@ def repeated_ids(examples: Examples) -> Iterator[tuple[int, DataError]]:
 
 
 def answers_column(examples: Examples, column: str | None) -> str:
-    """The column of the answers: the named one, else "answers" or "answer"."""
-    return column or ("answers" if "answers" in examples.columns or "answer" not in examples.columns else "answer")
+    """The column of the answers: the named one, else the first of _COLUMNS that exists."""
+    return column or next((name for name in _COLUMNS if name in examples.columns), _COLUMNS[0])
 
 
-def read_answers(examples: Examples, column: str | None) -> list[Answers]:
-    """The answers of each row as (text, first character in the context or None); empty if a question has no answer.
+def read_answers(examples: Examples, column: str | None) -> tuple[list[Answers], Remarks]:
+    """The answers of each row as (text, first character in the context or None), and a warning if some are ignored.
 
-    column: default: "answers" or "answer". Raises DataError with the row for answers in another form.
+    A question that has no answer, or is marked is_impossible, has an empty list. column: as in `answers_column`. Raises
+    DataError with the row for answers in another form.
     """
-    name = answers_column(examples, column)
-    values = examples.columns[require_column(examples, name, option="--answers")]
+    answers = _all_answers(examples, answers_column(examples, column))
+    ignored = []
+    for row, value in enumerate(examples.columns.get("is_impossible", ())):
+        if (mark := mark_of(value)) is None:
+            raise DataError(f"is_impossible is {value!r}; expected true or false", where=examples.where(row), hint=FIX_ROW)
+        if mark and answers[row]:
+            ignored.append(row)
+            answers[row] = []
+    what = f"{plural(len(ignored), 'question')} marked is_impossible {'has' if len(ignored) == 1 else 'have'} answers"
+    places = listed([*map(examples.where, ignored)], 3)
+    return answers, Remarks.of(warning=f"{what}, which are ignored ({places})" if ignored else None)
+
+
+def _all_answers(examples: Examples, name: str) -> list[Answers]:
+    """The answers in the column, of impossible questions too."""
+    others = replace(examples, columns={each: examples.columns[each] for each in examples.columns if each != "answer_start"})
+    values = examples.columns[require_column(others, name, option="--answers")]
+    cells = {row: value.strip() for row, value in enumerate(values) if isinstance(value, str) and value.strip()}
+    if cells and all(cell[0] in "{[" for cell in cells.values()):
+        values = [_in_cell(cells.get(row, "[]"), examples.where(row), name) for row in range(len(values))]
     is_text = [isinstance(value, str) for value in values if isinstance(value, (str, list, dict))]
     if not any(is_text):
         return [_answers(value, examples.where(row), name) for row, value in enumerate(values)]
@@ -72,6 +95,15 @@ def read_answers(examples: Examples, column: str | None) -> list[Answers]:
         start = None if starts is None or not text.strip() else _start(starts[row], examples.where(row))
         answers.append([(text, start)] if text.strip() else [])
     return answers
+
+
+def _in_cell(cell: str, where: str, column: str) -> Any:
+    """The list or object that a cell of a table holds, as JSON or as Python writes it."""
+    try:
+        return ast.literal_eval(cell)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        what = f"column {column!r} holds {cell[:60]!r}, an object that cannot be read"
+        raise DataError(what, where=where, hint="save the data as JSON lines or Parquet") from None
 
 
 def _answers(value: Any, where: str, column: str) -> Answers:

@@ -8,12 +8,11 @@ from typing import Any
 
 from bertkit.errors import DataError, plural
 from bertkit.readers import FIX_ROW, Examples
-from bertkit.tasks.labels import class_name, is_missing, label_name, no_labels, refuse_missing, unknown_label
+from bertkit.tasks.labels import class_name, is_missing, label_name, mark_of, no_labels, refuse_missing, unknown_label
 from bertkit.tasks.list_cells import items_in, looks_like_labels
 
 SEPARATORS = ("|", ";", ",")
 NamesOfRow = tuple[str, ...]
-_YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no", ""}  # 1.0: pandas, if a column has an empty cell
 
 
 def find_separator(examples: Examples, column: str) -> str | None:
@@ -120,12 +119,12 @@ def marked_sets(examples: Examples, columns: Sequence[str]) -> list[NamesOfRow |
         if all(map(is_missing, values)):
             rows.append(None)
             continue
-        marks = [label_name(value).strip().lower() if value is not None else "" for value in values]
+        marks = [mark_of(value) for value in values]
         for name, mark, value in zip(columns, marks, values, strict=True):
-            if mark not in _YES | _NO:
+            if mark is None:
                 what = f"column {name!r} holds {value!r}; expected 1 if the label applies, else 0"
                 raise DataError(what, where=examples.where(row), hint=FIX_ROW)
-        rows.append(tuple(name for name, mark in zip(columns, marks, strict=True) if mark in _YES))
+        rows.append(tuple(name for name, mark in zip(columns, marks, strict=True) if mark))
     return rows
 
 
