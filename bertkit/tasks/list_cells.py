@@ -10,17 +10,17 @@ from typing import Any
 
 from bertkit.errors import DataError
 
-_LIST = re.compile(r"""\[(['"].*['"]|-?\d+([,\s]+-?\d+)*)?\]$""", re.DOTALL)
+_LIST = re.compile(r"""\[(['"].*['"]|-?\d+(\.\d*)?([,\s]+-?\d+(\.\d*)?)*)?\]$""", re.DOTALL)
 _QUOTED = re.compile(r"""(\[|\(|\{)\s*(nan\s*,\s*)*['"].*(\]|\)|\})$""", re.DOTALL)
 
 
 def looks_like_list(cell: str) -> bool:
-    """Whether a cell is written like a list of texts or integers."""
+    """Whether a cell is written like a list of texts or numbers."""
     return _LIST.match(cell.strip()) is not None
 
 
 def looks_like_labels(cell: str) -> bool:
-    """Whether a cell is written like a list, tuple or set of texts, of which some may be missing, or a list of integers."""
+    """Whether a cell is written like a list, tuple or set of texts, of which some may be missing, or a list of numbers."""
     return looks_like_list(cell) or _QUOTED.match(cell.strip()) is not None
 
 
@@ -29,7 +29,7 @@ def items_in(cell: str, where: str, hint: str) -> list[Any] | None:
     list but cannot be read, such as one of numpy, which has no commas.
     """
     text = cell.strip()
-    items = _read_list(text) if text[:1] in ("[", "(", "{") else None
+    items = _read_list(text) if text[:1] in ("[", "(", "{") or text == "set()" else None
     if items is None and looks_like_labels(text):
         raise DataError(f"the cell {text[:40]!r} looks like a list but cannot be read", where=where, hint=hint)
     return items

@@ -143,12 +143,30 @@ def test_a_model_that_changes_between_one_label_and_several_says_so() -> None:
         ([[0, 1, 1], math.nan, -1], None, ("a", "b", "c"), [("b", "c"), None, None]),
         ([-1, [0]], ("a", "b"), None, [None, ("a",)]),
         (["-1", "0"], None, ("-1", "0"), [("-1",), ("0",)]),
+        (['["1", "0", "0"]', "['0', '0', '1']"], None, ("a", "b", "c"), [("a",), ("c",)]),
+        (["[1.0, 0.0, 0.0]", "(0, 0, 1)", "[True, True, False]"], None, ("a", "b", "c"), [("a",), ("c",), ("a", "b")]),
+        ([[0, 2], [1]], None, ("a", "b", "c"), [("a", "c"), ("b",)]),  # the numbers of classes
+        (["{'a'}", "set()", "()"], None, None, [("a",), (), ()]),  # as pandas writes sets and tuples
     ],
 )
 def test_lists_are_sets_of_names_or_a_mark_for_each_label(values: list, names, labels, sets: list) -> None:
     rows = Examples({"label": values}, "my.jsonl", range(len(values)))
     assert find_separator(rows, "label") is None
     assert split_sets(rows, "label", None, names, labels) == sets
+
+
+@pytest.mark.parametrize("bad", [[1, 1], [1, 1, 2], [1, 0, math.nan], [], "[1. 0. 0.]"])
+def test_a_list_unlike_other_marks_is_named(bad: Any) -> None:
+    rows = rows_of([1, 0, 0], [0, 0, 1], bad, [0, 0, 0])
+    with pytest.raises(DataError) as error:
+        split_sets(rows, "label", None, None, ("a", "b", "c"))
+    assert error.value.where == rows.where(2)
+
+
+def test_empty_cells_among_marks_are_counted() -> None:
+    rows = rows_of(text=list(TEXTS[:4]), x=[1, None, None, 0], y=["0", "1", "", "1"])
+    (warning,) = TextClassification(text="text", label="x,y", multi_label=True).find_columns(rows).remarks.warnings
+    assert warning == f"1 row with empty cells among its labels, read as 0 ({rows.where(1)})"
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from bertkit.errors import DataError, plural
 from bertkit.readers import FIX_ROW, Examples
 from bertkit.tasks.labels import class_name, is_missing, label_name, mark_of, no_labels, refuse_missing, unknown_label
-from bertkit.tasks.list_cells import items_in, looks_like_labels
+from bertkit.tasks.list_cells import items_in
 
+_MARKS = {"0", "1", "0.0", "1.0", "True", "False"}
 SEPARATORS = ("|", ";", ",")
 NamesOfRow = tuple[str, ...]
 
@@ -37,22 +39,24 @@ def split_sets(
 ) -> list[NamesOfRow | None]:
     """The names of each row; None if missing (see `is_missing`), () for a row without labels, such as an empty text.
 
-    separator: between names in a text. names: of numbered classes. labels: all labels, for lists with a 0 or 1 for each. Raises
-    DataError with the row for other values.
+    separator: between names in a text. names: of numbered classes. labels: all labels, for lists with a 0 or 1 for each, or of
+    their numbers. Raises DataError with the row for other values.
     """
     values = [_parsed(value, examples.where(row)) for row, value in enumerate(examples.columns[column])]
-    if width := _places(values, names, labels):
+    if width := _places(values, names, labels, examples):
         labels = names or labels
         if labels is None or len(labels) != width:
             what = f"the lists in column {examples.own_name(column)!r} have a 0 or 1 for each of {width} labels"
             raise DataError(what, where=examples.source, hint=f"name these {width} labels in order: --labels first,second,...")
+    if names is None and labels and not any(map(str.isdecimal, labels)) and any(map(_has_numbers, values)):
+        names = labels
     sets: list[NamesOfRow | None] = []
     for row, value in enumerate(values):
         if value != "" and is_missing(value, labels or ()):
             sets.append(None)
             continue
         if width and isinstance(value, list):
-            sets.append(tuple(name for name, mark in zip(labels or (), value, strict=True) if mark))
+            sets.append(tuple(name for name, mark in zip(labels or (), value, strict=True) if float(mark)))
             continue
         parts = value.split(separator) if separator and isinstance(value, str) else [value]
         items = value if isinstance(value, list) else parts
@@ -68,27 +72,43 @@ def split_sets(
     return sets
 
 
-def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None) -> int:
+def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None, examples: Examples) -> int:
     """The length of lists that have a 0 or 1 for each label; 0 if the lists are sets of names.
 
     They are sets if no item is repeated, or if 0 or 1 is a label. But if there are only [0, 1] and [1, 0], they mark two
-    labels: as sets, all rows would be the same.
+    labels: as sets, all rows would be the same. Raises DataError with the row for a list unlike the others, if most are marks.
     """
     if labels and {"0", "1"} & {*labels}:
         return 0
-    lists = [value for value in values if isinstance(value, list)]
-    if not all(isinstance(item, (int, float)) and item in (0, 1) for items in lists for item in items):
-        return 0
-    widths = {len(items) for items in lists}
-    twice = any(len(set(items)) < len(items) for items in lists)
-    may_be_two = widths == {2} and names is None and len(labels or "ab") == 2
-    return widths.pop() if len(widths) == 1 and (twice or may_be_two) else 0
+    lists = {row: value for row, value in enumerate(values) if isinstance(value, list)}
+    marked = [items for items in lists.values() if _are_marks(items)]
+    repeated = sum(len(set(map(str, items))) < len(items) for items in marked)
+    widths = Counter(map(len, marked))
+    if 2 * repeated > len(lists):
+        width = widths.most_common(1)[0][0]
+        if (
+            bad := next((row for row, items in lists.items() if len(items) != width or not _are_marks(items)), None)
+        ) is not None:
+            what = f"the list is {lists[bad]!r}; expected a 0 or 1 for each of {width} labels, as in other rows"
+            raise DataError(what, where=examples.where(bad), hint=FIX_ROW)
+        return width
+    may_be_two = [*widths] == [2] and names is None and len(labels or "ab") == 2
+    return next(iter(widths)) if len(marked) == len(lists) and len(widths) == 1 and (repeated or may_be_two) else 0
+
+
+def _has_numbers(value: Any) -> bool:
+    """Whether a value is a list with the number of a class, which is no mark."""
+    return isinstance(value, list) and any(isinstance(item, int) and item > 1 for item in value)
+
+
+def _are_marks(items: list[Any]) -> bool:
+    return {*map(str, items)} <= _MARKS
 
 
 def _cells(examples: Examples, column: str) -> list[str]:
     """The cells of a column that are texts, but no lists."""
-    texts = (value for value in examples.columns[column] if isinstance(value, str))
-    return [text for text in texts if not looks_like_labels(text) and _json_list(text) is None]
+    values = enumerate(examples.columns[column])
+    return [value for row, value in values if isinstance(value, str) and _parsed(value, examples.where(row)) is value]
 
 
 def _json_list(cell: str) -> list[Any] | None:
@@ -107,6 +127,15 @@ def _parsed(value: Any, where: str) -> Any:
     if (items := _json_list(value)) is None:
         items = items_in(value, where, "write the labels as JSON, or separated by |")
     return value if items is None else items
+
+
+def empty_marks_warning(examples: Examples, columns: Sequence[str]) -> tuple[str, ...]:
+    """A warning if rows that have marks also have cells without one, which are read as 0."""
+    rows = zip(*(map(is_missing, examples.columns[name]) for name in columns), strict=True)
+    some = [row for row, missing in enumerate(rows) if any(missing) and not all(missing)]
+    if not some:
+        return ()
+    return (f"{plural(len(some), 'row')} with empty cells among its labels, read as 0 ({', '.join(examples.places(some))})",)
 
 
 def marked_sets(examples: Examples, columns: Sequence[str]) -> list[NamesOfRow | None]:

@@ -39,7 +39,14 @@ from bertkit.tasks.class_loss import ClassLossRecipe
 from bertkit.tasks.labels import class_name, is_missing, is_nested, label_name, number_of, refuse_nested_labels, refuse_numbers
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns
-from bertkit.tasks.text_classification.label_sets import NamesOfRow, find_separator, marked_sets, separator_warnings, split_sets
+from bertkit.tasks.text_classification.label_sets import (
+    NamesOfRow,
+    empty_marks_warning,
+    find_separator,
+    marked_sets,
+    separator_warnings,
+    split_sets,
+)
 from bertkit.text.truncation import TRUNCATIONS
 
 INPUTS = ("text", "text_pair")  # roles of columns
@@ -133,6 +140,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             if separator is not None:
                 notes += (f"labels in a cell are separated by {separator!r} (change it with --label-separator)",)
                 warnings = separator_warnings(rows, roles["label"], separator)
+        if self._marks and set(self._marks) <= set(rows.columns):
+            warnings += empty_marks_warning(rows, self._marks)
         return Columns({**named, "label_separator": separator}, Remarks(notes, warnings))
 
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
