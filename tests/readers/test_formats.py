@@ -283,12 +283,12 @@ def test_lines_that_look_like_csv_are_named(tmp_path: Path, text: str, hint: str
     assert [warning.partition("name its columns: ")[2] for warning in examples.remarks.warnings] == [hint][: bool(hint)]
 
 
+@pytest.mark.parametrize("end", ["", ",", ",, "])  # of every line, as spreadsheets write empty columns
 @pytest.mark.parametrize("swallowed", [3, 30])
-def test_a_quote_that_swallows_rows_is_a_warning(tmp_path: Path, swallowed: int) -> None:
+def test_a_quote_that_swallows_rows_is_a_warning(tmp_path: Path, swallowed: int, end: str) -> None:
     rows = "".join(f"where is parcel {number},delivery\n" for number in range(swallowed))
-    path = write(
-        tmp_path / "a.csv", f'text,label\nfine,billing\n"where is it,delivery\n{rows}late again",delivery\nfine,billing\n'
-    )
+    text = f'text,label\nfine,billing\n"where is it,delivery\n{rows}late again",delivery\nfine,billing\n'
+    path = write(tmp_path / "a.csv", text.replace("\n", f"{end}\n"))
     examples = read_file(path)
     assert (len(examples), examples.columns["label"]) == (3, ["billing", "delivery", "billing"])
     (warning,) = examples.remarks.warnings

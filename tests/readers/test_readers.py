@@ -74,6 +74,8 @@ ENDS = st.sampled_from(["\n", "\r\n"])
         ("a.csv", "t,n\n1,2\n\n3,4\n", {}, {"t": ["1", "3"], "n": ["2", "4"]}, [2, 4]),
         # Empty columns at the end, as spreadsheets write them.
         ("a.csv", "t;n;;\n1;;;\n3;4;;\n5;6\n", {}, {"t": ["1", "3", "5"], "n": ["", "4", "6"]}, [2, 3, 4]),
+        ("a.csv", "t,n, \na,1, \n", {}, {"t": ["a"], "n": ["1"]}, [2]),
+        ("a.csv", "t;n;\n1;2;\n", {"separator": ";", "columns": ("t", "n")}, {"t": ["1"], "n": ["2"]}, [2]),
         ("a.csv", "1;2;\n3;4;\n", {"separator": ";", "columns": ("t", "n")}, {"t": ["1", "3"], "n": ["2", "4"]}, [1, 2]),
     ],
 )
@@ -113,7 +115,8 @@ def test_long_fields_are_read_and_the_csv_limit_is_left_alone():
         ("a.tsv", "\n\n", None, None),
         ("a.csv", "text,label\n", None, "--columns label,text"),
         ("a.csv", "text,label\na,1\nb,2,3\n", 3, "quotes"),
-        ("a.csv", "text,label,\na,1,\nb,2,3\n", 3, "quotes"),
+        ("a.csv", "text,label,\na,1,\nb,2,3\n", 3, "name each column in the header; else put text that contains ',' in quotes"),
+        ("a.csv", "text,label,\na,1,\nb,2,3,4\n", 3, "quotes"),
         ("a.csv", 'text,label\n"a\nb",1\nb\n', 4, "missing"),
         ("a.tsv", "text\tlabel\na\t1\nb\tc\t1\n", 3, "\\t"),
         ("a.tsv", "text\tlabel\na\t1\nb;1\n", 3, "--separator ';'"),

@@ -1,39 +1,33 @@
-"""Tables: rows of fields under a header. CSV (RFC 4180) and TSV: values are text exactly as they stand; none is "missing"."""
+"""CSV (RFC 4180) and TSV: values are text exactly as they stand; none is "missing"."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain, count, islice
+from itertools import chain, islice
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, UsageError, excerpt, listed, plural
+from bertkit.errors import DataError, UsageError
 from bertkit.readers import Examples, Remarks
 from bertkit.readers.columns import header_hint, is_usual_name
 from bertkit.readers.content import Content, typed_separator
-
-Rows = tuple[Sequence[int], list[list[Any]]]  # a block of rows: the line, from 1, at which each begins; its fields
+from bertkit.readers.parsers.table import IF_TITLE, NAME, Rows, in_quotes, parse_table, without_empty_rows
 
 LABEL_FIRST = ("label", "text")  # the columns of lines such as "DESC:def What is an atom ?", at the first space
 _SEPARATORS = (",", ";", "\t", "|")
 _LONGEST_FIELD = 2**31 - 1
-# The name of a column, of up to three words; the first of pandas's has none.
-_NAME = re.compile(r"\s*[\w#./-]+( [\w#./-]+){0,2}\s*|")
 _NAME_IN_CSV = re.compile(r"\s*[\w#./()'?:%&-]+( [\w#./()'?:%&-]+){0,2}\s*|")
 _QUOTED = re.compile(r'^"(?:[^"]|"")+"(?:,|$)|,"(?:[^"]|"")+"$')  # a line that begins or ends with a field in quotes
 _SNIFFED = 20  # rows
 _MOST_LINES = 4  # of a text, without suspicion
-IF_TITLE = "if the first line is a title above the header, remove it"
 
 
 def parse_delimited(
@@ -107,7 +101,7 @@ def sniff_separator(content: Content, columns: tuple[str, ...] | None = None) ->
         others = rows[1:]
         header = columns or rows[0]
         is_known = not content.column_names.isdisjoint(map(str.strip, header))
-        are_names = all(map((_NAME_IN_CSV if is_csv else _NAME).fullmatch, header))
+        are_names = all(map((_NAME_IN_CSV if is_csv else NAME).fullmatch, header))
         are_names = are_names and (is_csv or any(map(is_usual_name, header)))
         alike = fmean(len(fields) == len(header) for fields in others)
         if len(header) > 1 and (columns or is_known or are_names) and alike >= 0.5:
@@ -165,70 +159,6 @@ def _default_separator(content: Content, columns: tuple[str, ...] | None) -> str
     if content.extension == ".csv":
         return sniff_separator(content, columns) or ","
     return "\t" if content.extension == ".tsv" else sniff_separator(content, columns) or "\t"
-
-
-def parse_table(
-    blocks: Iterator[Rows],
-    source: str,
-    *,
-    hint: Callable[[list[str], int], str],
-    columns: tuple[str, ...] | None = None,
-    keep_broken: bool = False,
-    broken: Set[int] = frozenset(),
-    refuse_header: Callable[[list[str], str], None] | None = None,
-) -> Iterator[Examples]:
-    """Rows of fields as examples, the first row their header.
-
-    columns: the names of the columns, if there is no header. keep_broken: rows with too few or too many fields are kept, with
-    None in every column, as are rows that begin on the lines `broken`. refuse_header: raises DataError for a header that cannot
-    be one, given its place. hint: what to do about a broken row, given the right number of fields. Raises DataError with the
-    row.
-    """
-    if columns and len(set(columns)) < len(columns):
-        raise UsageError(f"--columns {','.join(columns)} names a column twice")
-    first = next((block for block in blocks if block[1]), None)
-    if first is None:
-        raise DataError("the file is empty", where=source)
-    where, header = f"{source}:{first[0][0]}", first[1][0]
-    if refuse_header and not columns:
-        refuse_header(header, where)
-    names, remarks = (columns, Remarks()) if columns else _header(_without_trailing(header), where)
-    if not columns or tuple(header) == columns:  # a header equal to `columns` is not a row either
-        first = first[0][1:], first[1][1:]
-    elif _is_like_header(header, first[1][1:]):
-        what = f"the first row, {_excerpt(', '.join(header), 80)}, is read as data; if it is a header, omit --columns"
-        remarks = Remarks(warnings=(f"{what} ({where})",))
-    width, empty = len(names), True
-    for lines, rows in chain([first], blocks):
-        if not rows:
-            continue
-        empty = False
-        if len(header) > width:
-            rows = [row if any(row[width:]) else row[:width] for row in rows]
-        if set(map(len, rows)) != {width} or (broken and keep_broken):
-            if not keep_broken:
-                line, row = next(row for row in zip(lines, rows, strict=True) if len(row[1]) != width)
-                what = f"found {plural(len(row), 'field')}, expected {width}: {_excerpt(', '.join(names), 80)}"
-                raise DataError(what, where=f"{source}:{line}", hint=hint(row, width))
-            whole = [len(row) == width and line not in broken for line, row in zip(lines, rows, strict=True)]
-            rows = [row if is_whole else [None] * width for row, is_whole in zip(rows, whole, strict=True)]
-        values = map(list, zip(*rows, strict=True))
-        yield Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines, remarks=remarks)
-    if empty:
-        raise DataError("the file has a header but no rows", where=source, hint=header_hint(names))
-
-
-def _without_trailing(header: list[str]) -> list[str]:
-    """A header without empty fields at its end, as spreadsheets write them, if two names are left."""
-    named = max((place for place, name in enumerate(header, start=1) if name.strip()), default=0)
-    return header[:named] if named > 1 else header
-
-
-def _is_like_header(row: list[str], others: list[list[str]]) -> bool:
-    """Whether a row has a usual name of a column, only short names, and no value that other rows have in its place."""
-    if not any(map(is_usual_name, row)) or not all(map(_NAME.fullmatch, row)):
-        return False
-    return not any(name == other for fields in others for name, other in zip(row, fields, strict=False))
 
 
 def _plain_rows(content: Content, separator: str, skipped: int, most: int) -> Iterator[Rows]:
@@ -292,30 +222,11 @@ def _swallowed_rows(block: Examples, separator: str) -> Remarks:
     for row in np.flatnonzero(ends - begins > _MOST_LINES).tolist() if width > 1 else ():
         for name, values in block.columns.items():
             inner = (values[row] or "").split("\n")[1:-1]
-            if len(inner) >= _MOST_LINES - 1 and sum(line.count(separator) == width - 1 for line in inner) > 0.8 * len(inner):
-                what = f"column {_excerpt(name)} has a text of {len(inner) + 2} lines that look like rows"
+            alike = sum(line.rstrip(f"{separator} ").count(separator) < width <= line.count(separator) + 1 for line in inner)
+            if len(inner) >= _MOST_LINES - 1 and alike > 0.8 * len(inner):
+                what = f"column {in_quotes(name)} has a text of {len(inner) + 2} lines that look like rows"
                 found.append(f"{what}: is its quote closed in the right place? ({block.where(row)})")
     return Remarks(warnings=tuple(found))
-
-
-def without_empty_rows(blocks: Iterator[Rows]) -> Iterator[Rows]:
-    """Rows without those that have no fields; in a file with one column, these are empty texts, unless they end the file."""
-    width = 0
-    empty: list[tuple[int, list[str]]] = []  # texts since the last row with fields
-    for lines, rows in blocks:
-        if empty or not all(rows):
-            filled = []
-            for line, fields in zip(lines, rows, strict=True):
-                if fields:
-                    width = width or len(fields)
-                    filled += [*empty, (line, fields)]
-                    empty = []
-                elif width == 1:
-                    empty.append((line, [""]))
-            lines, rows = [line for line, _ in filled], [fields for _, fields in filled]
-        elif rows:
-            width = width or len(rows[0])
-        yield lines, rows
 
 
 def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError:
@@ -338,7 +249,7 @@ def _quote_error(row: str, separator: str, source: str, begin: int) -> DataError
             if row[position : position + 1] not in ("", separator, "\r", "\n"):
                 closed = begin + row.count("\n", 0, position)
                 place = "" if closed == opened else f" in line {closed}"
-                rest = _excerpt(row[position : position + 80].partition("\n")[0])
+                rest = in_quotes(row[position : position + 80].partition("\n")[0])
                 what = f"a quoted field that opens here closes{place} before {rest}; expected {separator!r} or the line's end"
                 return DataError(what, where=where, hint=hint)
         end = field_end.search(row, position)
@@ -351,44 +262,15 @@ def _refuse_misread_header(header: list[str], where: str, *, is_detected: bool, 
     contains another separator than the detected one. is_quoted: whether it begins with a quote.
     """
     if not quoting and all(re.fullmatch('".*"', name.strip()) for name in header):
-        what = f"the names of the columns are in quotes: {_excerpt(', '.join(header))}"
+        what = f"the names of the columns are in quotes: {in_quotes(', '.join(header))}"
         raise DataError(what, where=where, hint="tab-separated files have no quotes: name the file .csv, or remove them")
     if not is_detected:
         return
     name = header[0].strip()
     other = max(_SEPARATORS, key=name.count)
     if len(header) == 1 and other in name:
-        what = f"there is one column, {_excerpt(name)}, and its name contains {other!r}"
+        what = f"there is one column, {in_quotes(name)}, and its name contains {other!r}"
         raise DataError(what, where=where, hint=header_hint(header) if is_quoted else _separator_hint(other))
-
-
-def _header(row: list[str], where: str) -> tuple[tuple[str, ...], Remarks]:
-    """The names of the columns, and remarks on changes to them: equal names are numbered. Raises DataError if they cannot be
-    names.
-    """
-    names = [name.strip() for name in row]
-    if names[0] == "" and len(names) > 1 and names.count("") == 1:
-        names[0] = "Unnamed: 0"  # the row numbers that pandas writes, under the name it reads them by
-    hint = header_hint(names)
-    if "" in names:
-        titled = (
-            f"{IF_TITLE if names.count('') == len(names) - 1 else 'if the first line is a header, name each column'}; {hint}"
-        )
-        raise DataError(f"column {names.index('') + 1} of the header has no name", where=where, hint=titled)
-    times, notes = Counter(names), []
-    shared = [name for name in times if times[name] > 1]
-    if len(shared) == len(times) or any(re.fullmatch(r"[\d.]+", name) for name in shared):  # a row, and no header
-        numbers = [str(number) for number, name in enumerate(names, start=1) if name == shared[0]]
-        what = f"the header has the name {_excerpt(shared[0])} {len(numbers)} times, in columns {listed(numbers)}"
-        raise DataError(what, where=where, hint=f"{hint}; else give each column its own name")
-    for each in shared:
-        places = [place for place, name in enumerate(names) if name == each]
-        free = (name for name in (f"{each} ({number})" for number in count(1)) if name not in names)
-        for place, name in zip(places, free, strict=False):
-            names[place] = name
-        new_names = listed([names[place] for place in places])
-        notes.append(f"the header names column {_excerpt(each)} {times[each]} times: read as {new_names} ({where})")
-    return tuple(names), Remarks(tuple(notes))
 
 
 def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool, *, has_header: bool) -> str:
@@ -410,8 +292,3 @@ def _ragged_hint(row: list[str], width: int, separator: str, quoting: bool, *, h
 
 def _separator_hint(separator: str) -> str:
     return f"name the separator: --separator {separator!r}"
-
-
-def _excerpt(text: str, width: int = 40) -> str:
-    """Text as one short line with control characters escaped."""
-    return repr(excerpt(text, width))

@@ -17,7 +17,7 @@ from zipfile import ZipFile
 from bertkit.errors import DataError, MachineError
 from bertkit.readers import Examples, Remarks, batched
 from bertkit.readers.content import Content, too_large
-from bertkit.readers.parsers.delimited import IF_TITLE, Rows, parse_table, without_empty_rows
+from bertkit.readers.parsers.table import IF_TITLE, Rows, parse_table, without_empty_rows
 
 _ZIP = b"PK\x03\x04"
 
