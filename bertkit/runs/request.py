@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.model.pretrained import Pretrained
+from bertkit.readers import Examples
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import to_json
 from bertkit.tasks.splits import Splits, input_paths
@@ -46,11 +47,12 @@ class Request:
         where = str(pretrained.folder)
         return Task.fit(recipe, data.training, pretrained.config, fresh_head=self.fresh_head, where=where)
 
-    def refuse_bad_rows(self, recipe: Recipe, data: Splits, pretrained: Pretrained) -> None:
-        """Raise DataError for rows that training would refuse. recipe: as in `fit`."""
+    def checked(self, recipe: Recipe, data: Splits, pretrained: Pretrained) -> tuple[Task, dict[str, Examples]]:
+        """The task, and the rows of each split as it reads them. recipe: as in `fit`. Raises DataError for rows that training
+        would refuse.
+        """
         task = self.fit(recipe, data, pretrained)
-        for rows in data.rows.values():
-            task.examples(rows, labelled=True)
+        return task, {split: task.examples(rows, labelled=True) for split, rows in data.rows.items()}
 
     def plan(self, training: Mapping[str, Any], weights: str) -> dict[str, Any]:
         """What the runs of one folder have in common. training: the settings of the training. weights: the model's hash."""

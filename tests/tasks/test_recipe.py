@@ -269,6 +269,24 @@ def test_data_and_metric_of_a_users_file(run_bertkit, tiny_model_dir: Path, tmp_
     assert run_bertkit("predict", "../run", stdin=b"good movie\n").code == 0
 
 
+@pytest.mark.parametrize(
+    "command", ["finetune", "finetune --seeds 2", "finetune --folds 2", "tune --search learning_rate=1e-3,2e-3"]
+)
+def test_a_metric_that_fails_is_refused_before_training(
+    run_bertkit, tiny_model_dir: Path, tmp_path: Path, command: str
+) -> None:
+    code = OWN.replace("return float((references == 1).mean())", "raise ValueError('no good')")
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    rows = "".join(f"good movie {word},praise\nbad story {word},blame\n" for word in ("a", "the", "of", "in", "on", "at"))
+    (tmp_path / "rows.csv").write_text(f"words,kind\n{rows}", encoding="utf-8")
+    of_own = () if "--folds" in command else ("--validation", "rows.csv")
+    first, *more = command.split()
+    ran = run_bertkit(first, "./mine.py", *more, "-m", tiny_model_dir, "--train", "rows.csv", *of_own, "-o", "run")
+    assert (ran.code, "the metric share_of_praise fails: ValueError: no good" in ran.err) == (2, True), ran.err
+    assert not list((tmp_path / "run").rglob("*.safetensors"))
+    assert "train 1/" not in ran.err
+
+
 def test_what_a_users_metric_may_be() -> None:
     def score(own: Callable[..., Any]) -> float | None:
         own.__name__ = "mine"

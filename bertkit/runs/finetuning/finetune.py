@@ -166,7 +166,7 @@ def _fit(request: Request, accelerator: Accelerator, given: Given, before: Mappi
     splits = _encoded(task, data.rows, pretrained, checked=given.remarks_shown)
     if not given.remarks_shown:
         show(Report([*leaks(task.recipe, recipe.train_split, {name: split.examples for name, split in splits.items()})]))
-    if recipe.eval_splits and given.data is None:  # else of one of many runs
+    if recipe.eval_splits and not (given.data and given.remarks_shown):  # else of a later run of many
         refuse_failing_metrics(task, *(splits[name].examples for name in (recipe.train_split, recipe.eval_splits[0])))
     described = {name: split.describe(task) for name, split in splits.items()}
     same = {f"data.{name}.{key}": value for name, of in described.items() for key, value in of.items() if key != "source"}

@@ -34,6 +34,7 @@ from bertkit.readers.splitting import parse_held_out
 from bertkit.report import Finding, Report, Table, show
 from bertkit.runs.directory import NEW_FOLDER
 from bertkit.runs.encoded import encode_split
+from bertkit.runs.finetuning.baselines import refuse_failing_metrics
 from bertkit.runs.finetuning.finetune import Given, finetune
 from bertkit.runs.finetuning.series import finetune_series
 from bertkit.runs.inference.task_predictor import TaskPredictor
@@ -137,7 +138,8 @@ def _prepare(
     dev = resolved.first_eval_split
     output = OutputFolder.prepare(output_dir, TUNING, resume=True, overwrite=overwrite, reads=request.reads)
     data = read_splits(resolved, (*resolved.splits, split))
-    request.refuse_bad_rows(resolved, data, pretrained)
+    task, examples = request.checked(resolved, data, pretrained)
+    refuse_failing_metrics(task, examples[resolved.train_split], examples[dev])
     plan: dict[str, Any] = {
         **request.plan(asdict(request.recipe.training), weights_hash(pretrained.folder)),
         "data": {"sha256": data.sha256},
