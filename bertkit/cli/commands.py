@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from bertkit.cli.checked_command import CheckedCommand
 from bertkit.cli.failures import InterruptedCommand, printing_on_main_only
-from bertkit.cli.local import LocalCommand
 from bertkit.errors import UsageError
 from bertkit.manifest import verified_reads
 
@@ -41,7 +41,7 @@ class _Commands(_Interruptible, TyperGroup):
     pass
 
 
-class _Command(_Interruptible, LocalCommand):
+class _Command(_Interruptible, CheckedCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from bertkit.cli.options import without_negatives
 
@@ -111,7 +111,7 @@ def _application(names: Sequence[str], *, listed: bool = False) -> typer.Typer:
         elif name in _GROUPS:
             application.add_typer(_imported(name), name=name)
         else:
-            application.command(name, cls=LocalCommand)(_imported(name))
+            application.command(name, cls=CheckedCommand)(_imported(name))
     return application
 
 

@@ -9,8 +9,11 @@ import typer
 from bertkit.cli.options import AsJson, RecipeOfRuns, print_json, recipe_options, with_options
 from bertkit.errors import UsageError
 
+_OF_FILES = ("test", "columns", "separator", "encoding", "rows")
+_OPTIONS = recipe_options("eval")
 
-@with_options({"test": recipe_options("eval")["test"]})
+
+@with_options({name: found for name, found in _OPTIONS.items() if name in _OF_FILES or found[1].unit == "column"})
 def compare(
     runs: Annotated[
         list[str], typer.Argument(help="Run folders, or folders of --seeds or --folds; the others are compared to the first.")
@@ -32,11 +35,18 @@ def compare(
 
     [bold]bertkit compare runs/mine runs/mine-large --test new.csv[/]
     """
+    from bertkit.readers.content import STDIN
     from bertkit.report import show
     from bertkit.runs.evaluation.compare import compare, report_comparison
 
     if len(runs) < 2:
         raise UsageError("only one run is given; expected two or more", hint="bertkit compare RUN RUN...")
+    if others := [name for name in overrides if name != "test"] if "test" not in overrides else []:
+        raise UsageError(f"--{others[0].replace('_', '-')} is for reading other rows", hint="name their file: --test FILE")
+    if overrides and split not in (None, "test"):
+        raise UsageError(f"--split is {split}, and --test names the rows to compare on", hint="leave out one of the two")
+    if overrides.get("test") == STDIN:
+        raise UsageError("each run reads the rows, which standard input gives only once", hint="save them to a file first")
     comparison = compare(runs, split=split, recipe_name=recipe, resamples=resamples, overrides=overrides)
     show(report_comparison(comparison))
     print_json(comparison, wanted=as_json)

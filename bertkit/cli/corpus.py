@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bertkit.cli.local import LocalCommand
+from bertkit.cli.checked_command import CheckedCommand
 from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError, Overwrite, TextColumn
 from bertkit.errors import UsageError, not_a_choice, plural
 from bertkit.readers.content import MAX_FILE_SIZE
@@ -25,7 +25,7 @@ Output = Annotated[Path, typer.Option("--output-dir", "-o", help="Corpus folder 
 NumProcesses = Annotated[int | None, typer.Option(help="Processes; default: one per core.", min=1)]
 
 
-@corpus.command(cls=LocalCommand)
+@corpus.command(cls=CheckedCommand)
 def build(
     text: Annotated[
         list[str],
@@ -112,7 +112,7 @@ def build(
         progress.warn(f"--validation {validation} holds out none of {plural(meta['train']['documents'], 'document')}")
 
 
-@corpus.command(cls=LocalCommand)
+@corpus.command(cls=CheckedCommand)
 def merge(
     corpora: Annotated[list[Path], typer.Argument(help="Corpora with the same tokenizer, in order.", metavar="CORPUS...")],
     output_dir: Output,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bertkit.cli.local import LocalCommand
+from bertkit.cli.checked_command import CheckedCommand
 from bertkit.cli.options import Encoding, Include, MaxFileSize, OnError, OutputDir, Overwrite, TextColumn
 from bertkit.readers.content import MAX_FILE_SIZE
 
@@ -28,7 +28,7 @@ Text = Annotated[
 ]
 
 
-@tokenizer.command(cls=LocalCommand)
+@tokenizer.command(cls=CheckedCommand)
 def train(
     text: Text,
     output_dir: OutputDir,
@@ -60,7 +60,7 @@ def train(
     make_tokenizer(texts, output_dir, vocab_size=vocab_size, cased=cased, min_frequency=min_frequency, overwrite=overwrite)
 
 
-@tokenizer.command(cls=LocalCommand)
+@tokenizer.command(cls=CheckedCommand)
 def extend(
     model: Annotated[str, typer.Argument(help="The model to extend: a folder, hub id, or minilm.", metavar="MODEL")],
     text: Text,

@@ -19,6 +19,7 @@ import torch
 from trained import train
 
 from bertkit import __version__
+from bertkit.cli import main
 from bertkit.cli.finetune import finetune
 from bertkit.cli.option_files import read_options
 from bertkit.cli.options import recipe_names
@@ -145,7 +146,31 @@ def test_a_second_file_for_an_option_is_told(run_bertkit, tmp_path: Path) -> Non
     assert "b.csv" in ran.err.partition("times")[2]
     (told,) = [line for line in ran.err.splitlines() if "times" in line]
     assert told == "warning: --train is given 2 times; only the last one counts: to read several files, join them"
-    assert "times" not in run_bertkit("check", "--train", "a.csv").err
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ("check --train a.csv --validation 10% --validation 20%", "--validation is given 2 times; only the last one counts"),
+        ("corpus build a.txt --output-dir x --output-dir y", "--output-dir is given 2 times; only the last one counts"),
+        ("corpus build a.txt --include .md --include .rst", None),
+        ("check --train a.csv --train b.csv --help", None),
+    ],
+)
+def test_which_repeated_options_are_told(run_bertkit, argv: str, told: str | None) -> None:
+    ran = run_bertkit(*argv.split())
+    assert [line for line in ran.err.splitlines() if "times" in line] == ([f"warning: {told}"] if told else [])
+
+
+def test_completion_writes_no_warning(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COMP_WORDS", "bertkit check --train a.csv --train b.csv --mo")
+    monkeypatch.setenv("COMP_CWORD", "6")
+    monkeypatch.setenv("_BERTKIT_COMPLETE", "complete_bash")
+    with pytest.raises(SystemExit):
+        main([])
+    found = capsys.readouterr()
+    assert "--model" in found.out
+    assert "times" not in found.err
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,27 @@ def test_runs_of_different_data_are_compared_on_a_file_of_its_own(runs: Path, ru
     assert [side["scores"]["accuracy"] for side in found["sides"]] == expected
 
 
+def test_a_file_of_its_own_is_read_as_the_options_say(runs: Path, run_bertkit) -> None:
+    rows = "a;the film\u00e9\nb;a good book\na;bad plays\n" * 7
+    (runs / "odd.csv").write_text(rows, encoding="latin-1")
+    how = ("--columns", "label,text", "--separator", ";", "--encoding", "latin-1")
+    found = json.loads(run_bertkit("compare", runs / "one", runs / "other", "--test", runs / "odd.csv", *how, "--json").out)
+    assert (found["split"], found["rows"]) == ("test", 21)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--test", "-"), "standard input"),
+        (("--test", "new.csv", "--split", "validation"), "--split is validation"),
+        (("--encoding", "latin-1"), "--encoding is for reading other rows"),
+    ],
+)
+def test_options_that_no_file_of_its_own_has(runs: Path, run_bertkit, options: tuple[str, ...], said: str) -> None:
+    ran = run_bertkit("compare", runs / "one", runs / "other", *options, stdin=b"label,text\na,b\n")
+    assert (ran.code, said in ran.err) == (2, True), ran.err
+
+
 def test_runs_that_cannot_be_compared(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as error:
         compare([str(runs / "one"), str(runs / "other")])

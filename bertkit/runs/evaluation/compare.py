@@ -60,9 +60,8 @@ def compare(
 
     names: run folders, or folders of seeds or folds. split: of their own data; default: the first side's first
     evaluation split. recipe_name: the file of the runs' own recipe, if they need its code. known: predictions for the split
-    that have been made already, by run folder. overrides: of the runs' recipe options; with
-    "test", its rows are compared by default.
-    Raises UsageError for runs that are evaluated on different rows.
+    that have been made already, by run folder. overrides: of the runs' recipe options; with "test", that file is the default
+    split. Raises UsageError for runs that are evaluated on different rows.
     """
     sides = [(name, _runs(name)) for name in names]  # all names are checked before the first evaluation
     refuse_different_tasks({name: next(iter(runs.values())) for name, runs in sides})
@@ -195,7 +194,9 @@ def refuse_other_rows(examples: Examples, first: Examples, split: str, *, name: 
     differ = [column for column in columns if examples.columns.get(column) != first.columns.get(column)]
     if others := dict.fromkeys(map(examples.own_name, differ)):
         what = f"the {split} rows differ from those of {first_name} in these columns: {', '.join(others)}"
-        hint = "compare runs with the same data and split, folds only with folds; or take other rows: --split test, --test FILE"
+        hint = (
+            "compare runs with the same data and split, folds only with folds; or take other rows: compare RUN RUN --test FILE"
+        )
         raise UsageError(what, where=name, hint=hint)
 
 

@@ -86,9 +86,8 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
     widths = Counter(map(len, marked))
     if 2 * repeated > len(lists):
         width = widths.most_common(1)[0][0]
-        if (
-            bad := next((row for row, items in lists.items() if len(items) != width or not _are_marks(items)), None)
-        ) is not None:
+        unlike = (row for row, items in lists.items() if len(items) != width or not _are_marks(items))
+        if (bad := next(unlike, None)) is not None:
             what = f"the list is {lists[bad]!r}; expected a 0 or 1 for each of {width} labels, as in other rows"
             raise DataError(what, where=examples.where(bad), hint=FIX_ROW)
         return width

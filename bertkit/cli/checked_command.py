@@ -1,4 +1,4 @@
-"""Commands that refuse or warn about arguments which would otherwise be misread without a word."""
+"""Commands that refuse, or warn about, arguments that would be silently misread."""
 
 from __future__ import annotations
 
@@ -13,21 +13,30 @@ from typer.core import TyperCommand
 from bertkit.errors import UsageError
 
 
-class LocalCommand(TyperCommand):
+class CheckedCommand(TyperCommand):
     """A command that refuses a URL for a file or folder that must be local, which as a Path would name a folder s3: here. It
     warns about a second file or folder for an option that takes one, of which the last one counts.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
-        times = Counter(param for param in given if getattr(param, "metavar", None) in ("FILE", "FOLDER"))
-        for param, count in times.items():
-            if count > 1 and not param.multiple:
+        if not ctx.resilient_parsing and "--help" not in args:
+            self._warn_of_repeated(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _warn_of_repeated(self, ctx: Any, args: list[str]) -> None:
+        values, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        for param, count in Counter(given).items():
+            takes_file = param.metavar in ("FILE", "FOLDER") or self._takes_path(param)
+            if count > 1 and takes_file and not getattr(param, "multiple", True):
                 from bertkit import progress
 
                 what = f"{param.opts[0]} is given {count} times; only the last one counts"
-                progress.warn(f"{what}: to read several files, join them")
-        return super().parse_args(ctx, args)
+                is_data = param.name in ("train", "validation", "test") and Path(values[param.name]).is_file()
+                progress.warn(f"{what}{': to read several files, join them' if is_data else ''}")
+
+    def _takes_path(self, param: Any) -> bool:
+        declared = inspect.signature(self.callback, eval_str=True).parameters if self.callback else {}
+        return param.name in declared and _is_path(declared[param.name].annotation)
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **others: Any) -> Any:
         from bertkit.readers.remote import is_url
@@ -35,9 +44,8 @@ class LocalCommand(TyperCommand):
         words = [word.partition("=")[2] if word.startswith("--") else word for word in args]
         urls = {Path(word): word for word in words if is_url(word)}
         context = super().make_context(info_name, args, *more, **others)
-        declared = inspect.signature(self.callback, eval_str=True).parameters if self.callback and urls else {}
-        for param in self.params:
-            if param.name not in declared or not _is_path(declared[param.name].annotation):
+        for param in self.params if urls else ():
+            if not self._takes_path(param):
                 continue
             values = context.params.get(param.name)
             for value in values if isinstance(values, (list, tuple)) else [values]:
