@@ -48,7 +48,7 @@ _BY_NUMBER = {
     errno.ENOMEM: _Failure(
         MachineError,
         "out of memory",
-        "halve --micro-batch-tokens (for a corpus: use fewer --num-processes), and repeat; predict may need --overwrite too",
+        "halve --micro-batch-tokens (for a corpus: --num-processes) and repeat the command; predict may also need --overwrite",
     ),
     errno.EIO: _Failure(MachineError, "reading or writing failed on the disk or network", "copy the data to another disk"),
 }

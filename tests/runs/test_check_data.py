@@ -143,6 +143,13 @@ def test_the_first_byte_of_another_encoding_is_told_once(tmp_path: Path) -> None
     assert checked.remarks.warnings == ()
 
 
+def test_a_warning_of_a_broken_row_that_explains_it_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("text,label,extra\n" + "".join(f"good {n},a,x\nbad {n},b,y\n" for n in range(9)), encoding="utf-8")
+    checked = check(file, columns=("text", "label"))
+    assert any("the first row, 'text, label, extra', is read as data" in warning for warning in checked.remarks.warnings)
+
+
 def test_a_broken_row_of_one_split_hides_no_fault_of_another(tmp_path: Path) -> None:
     write(tmp_path / "data" / "train.csv", [*ab(20), ("no label", "")])
     write(tmp_path / "data" / "dev.csv", ab(20, "dev {0}"))

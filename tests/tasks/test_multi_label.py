@@ -120,8 +120,8 @@ def test_a_model_that_changes_between_one_label_and_several_says_so() -> None:
     one, several = rows_of("device", "film"), rows_of("device|film", "film")
     first = {False: Task.fit(filled(TextClassification()), one), True: fit(several)}
     for had, now, said in (
-        (True, False, "any number of labels; it now learns to give one"),
-        (False, True, "to give any number"),
+        (True, False, "any number of labels; it now learns to give one label"),
+        (False, True, "one label; it now learns to give any number of labels"),
     ):
         kept, rows = first[had].configure(BertConfig()), {True: several, False: one}
         (warning,) = Task.fit(first[now].recipe, rows[now], kept).remarks.warnings

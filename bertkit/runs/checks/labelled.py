@@ -89,6 +89,7 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     refuse_int8(recipe.training.precision, "training")
     rows, findings = _read(recipe, splits)
     known = [place for finding in findings for place in finding.places]
+    faults = [finding.what.partition(": ")[2] for finding in findings if finding.places]  # without the split's name
     lists_all = recipe.on_error == "fail" and any(map(_ROW.search, known))
     if lists_all:  # to list all broken rows, and to check the others
         recipe = replace(recipe, on_error="skip")
@@ -102,13 +103,10 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     for split, examples in examples_of.items():
         own = examples.remarks
         if lists_all:
-            notes, warnings, others = (
-                tuple(line for line in lines if not any(f"({place})" in line for place in known)) for lines in own
-            )
-            if others:
+            if others := [why for why in own.left_out if not any(f"({place})" in why for place in known)]:
                 what = f"{split}: {summary_of(others, verb='cannot use')}"
                 findings.append(Finding("error", what, (), "correct or remove them, or leave them out with --on-error skip"))
-            own = Remarks(notes, warnings)
+            own = Remarks(own.notes, tuple(line for line in own.warnings if not any(fault in line for fault in faults)))
         remarks += Remarks(*(tuple(f"{split}: {line}" for line in lines) for lines in own.summed()))
     labels, numbers = _counted(recipe, examples_of)
     labelled = {split: examples for split, examples in examples_of.items() if standardized[split].is_labelled}

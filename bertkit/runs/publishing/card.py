@@ -109,6 +109,7 @@ def pretraining_card(run: dict[str, Any]) -> str:
     pairs = ", whose two next-sentence logits mean that segment B is " + " or ".join(objective.pair_labels)
     rows = "".join(f"| {name} | {value:.4f} |\n" for name, value in best["scores"].items())
     corpora = [corpus for each in (run, *(run.get("continued") or ())) for corpus in each["data"].values()]
+    masking = "entity" if training["masking"] == "entities" else training["masking"]
     return _PRETRAINED.format(
         corpus=_plain(" and ".join(dict.fromkeys(Path(abspath(corpus["source"])).name for corpus in corpora))),
         origin="Trained from scratch" if fresh else f"Continued pre-training from {_plain(_called(run['model']['name']))}",
@@ -119,7 +120,7 @@ def pretraining_card(run: dict[str, Any]) -> str:
         lengths=f"at most {training['max_length']} tokens"
         if not training["phases"]
         else f"{' then '.join(training['phases'])} tokens",
-        objective=objective.name + ("" if objective.causal else f", {training['masking']} masking"),
+        objective=objective.name + ("" if objective.causal else f", {masking} masking"),
         pipeline="text-generation" if objective.causal else "fill-mask",
         use=generate if objective.causal else fill,
         opens=f"`{objective.head.__name__}`" + (pairs if objective.pair_term else ""),

@@ -91,12 +91,13 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         if len(data_labels) < 2 and not recipe.multi_label:
             raise DataError(f"the only label is {data_labels[0]!r}; expected two or more labels", where=examples.source)
         labels, warning = (data_labels, None) if kept is None else in_model_order(data_labels, kept.config, some=not stated)
+        changed = _label_count_warning(recipe, kept)
         task = cls(
             recipe=recipe,
             labels=labels,
             numbers=recipe.labels,
             positive=data_labels[1] if len(data_labels) == len(labels) == 2 else None,
-            remarks=Remarks(warnings=spelling_warnings(data_labels)) + Remarks.of(warning=warning) + _changed(recipe, kept),
+            remarks=Remarks(warnings=spelling_warnings(data_labels)) + Remarks.of(warning=warning) + changed,
         )
         if recipe.class_weights is None:
             return task
@@ -348,10 +349,10 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         return [{0: self._target.describe(features.labels["labels"][feature])}]
 
 
-def _changed(recipe: TextClassification, kept: KeptHead | None) -> Remarks:
+def _label_count_warning(recipe: TextClassification, kept: KeptHead | None) -> Remarks:
     """A warning if a head that gave one label goes on with several, or the other way round."""
-    had_many = kept is not None and bool(kept.block.get("multi_label"))
-    if kept is None or had_many == recipe.multi_label or not (had_many or "format" in kept.block):
-        return Remarks()
-    before, now = ("any number of labels", "one") if had_many else ("one label", "any number")
-    return Remarks.of(warning=f"the model was trained to give each text {before}; it now learns to give {now}")
+    learns = {"single_label_classification": "one label", "multi_label_classification": "any number of labels"}
+    before = learns.get(str(kept.config.problem_type)) if kept is not None else None
+    now = learns["multi_label_classification" if recipe.multi_label else "single_label_classification"]
+    changed = before is not None and before != now
+    return Remarks.of(warning=f"the model learned to give each text {before}; it now learns to give {now}" if changed else None)
