@@ -94,14 +94,16 @@ def _lacks(family: type[Recipe], option: str) -> bool:
     return option not in options_of(family) and option not in options_of(TrainConfig)
 
 
+_QUESTIONS, _CONTEXTS = {"question"}, {"context", "paragraph", "passage"}
+_ANSWERS = {"answers", "answer", "answer_text"}
 # Whether these column names, and these option names, are enough to train each family; the more specific ones first.
 _FITS: dict[str, Callable[[Collection[str], Collection[str]], bool]] = {
     TokenClassification.family: lambda names, given: _have_tags(names) and not _have_labels(names, given),
     MultipleChoice.family: lambda names, given: (
         guess_choices(names) is not None and ("label" in given or guess_column(names, "answer") is not None)
     ),
-    QuestionAnswering.family: lambda names, given: (
-        {"context", "question"} <= {*names} and not {"answers", "answer", "answer_text"}.isdisjoint(names)
+    QuestionAnswering.family: lambda names, given: all(
+        not usual.isdisjoint(name.lower() for name in names) for usual in (_QUESTIONS, _CONTEXTS, _ANSWERS)
     ),
     TextClassification.family: lambda names, given: (
         {"text", "label"} <= {*given} or (_have_labels(names, given) and not _have_tags(names) and "context" not in names)
@@ -114,7 +116,10 @@ def _words_or_spans(rows: Examples) -> str | None:
     roles = {role: guess_column(rows.columns, role) for role in ("sentence", "tokens", "tags")}
     if None not in roles.values():
         return f"columns {', '.join(map(str, roles.values()))}"
-    for name in LISTS:
+    words = roles["tokens"] and next(iter(rows.columns[roles["tokens"]]), None)
+    if roles["tags"] and isinstance(words, list):
+        return f"columns {roles['tokens']}, which holds words, and {roles['tags']}"
+    for name in (*LISTS, "spans"):
         spans = next((value[0] for value in rows.columns.get(name, ()) if isinstance(value, list) and value), None)
         match spans:
             case [int(), int(), str()] | {"start": int(), "end": int()} | {"start_offset": int(), "end_offset": int()}:

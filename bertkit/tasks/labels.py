@@ -158,12 +158,13 @@ def refuse_repeated(labels: Sequence[str]) -> None:
 
 
 def spelling_warnings(names: Iterable[str]) -> tuple[str, ...]:
-    """Warnings about names that differ only in case or white space, or are only white space."""
+    """Warnings about names that differ only in case, white space or the form of a number, or are only white space."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        groups[" ".join(name.casefold().split())].append(name)
+        plain = " ".join(name.casefold().split())
+        groups[str(float(plain)) if _NUMBER.fullmatch(plain) else plain].append(name)
     blank = [f"the label {name!r} is only white space; if it means no label, leave it empty" for name in groups.pop("", [])]
-    alike = "labels that differ only in case or white space are learned separately"
+    alike = "labels that differ only in case, white space or the form of a number are learned separately"
     groups_of_many = (sorted(group) for group in groups.values() if len(group) > 1)
     return (*blank, *(f"{alike}: {', '.join(map(repr, group))}; use one spelling" for group in groups_of_many))
 

@@ -164,6 +164,7 @@ def test_rows_of_other_widths_are_refused_or_kept_as_none():
     examples = table(text, "a.tsv", keep_broken=True)
     assert examples.columns == {"id": ["0", None, None, "2"], "text": ["a", None, None, "c"], "label": ["1", None, None, "1"]}
     assert examples.where(1) == refused(table, text, "a.tsv").where == "a.tsv:3"
+    assert examples.remarks.warnings == (refused(table, text, "a.tsv").line,), "the first one, with what to do about it"
     assert refused(table, "a\tb\n", "a.tsv", columns=("x", "y", "z")).where == "a.tsv:1"
 
 

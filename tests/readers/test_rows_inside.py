@@ -58,6 +58,18 @@ def test_a_document_says_where_its_rows_are(indent: int | None) -> None:
     assert "no --rows data.dev" in error.what
     assert "data.a.b.train (2 rows)" in (error.hint or "")
     assert "data.test (1 row)" in (error.hint or "")
+    of_fields = {"schema": {"fields": [{"name": "text"}]}, "data": ROWS}  # pandas, orient="table"
+    assert "--rows data;" in (refused(parsed, parse_jsonl, json.dumps(of_fields, indent=indent)).hint or "")
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize(
+    "document", [{"text": {"0": "a", "1": "b"}, "label": {"0": "x", "1": "y"}}, {"0": ROWS[0], "1": ROWS[1]}]
+)
+def test_the_forms_that_pandas_writes_unasked_are_named(document: dict[str, Any], indent: int | None) -> None:
+    error = refused(parsed, parse_jsonl, json.dumps(document, indent=indent))
+    assert 'orient="records"' in (error.hint or "")
+    assert len(str(error)) < 100, "it does not show the file"
 
 
 def test_a_document_on_one_line_is_told_by_its_many_rows() -> None:

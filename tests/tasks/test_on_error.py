@@ -103,7 +103,8 @@ def test_what_cannot_be_used_is_left_out_and_named(
     assert len(found) == kept
     assert [int(re.findall(r":(\d+)\)$", fault)[0]) for fault in found.remarks.left_out] == lines
     *first, warning = found.remarks.summed().warnings  # of what is no text, what helps
-    assert len(first) == (b"\xff" in path.read_bytes() or b"\0" in path.read_bytes())
+    of_bytes = [line for line in first if not line.startswith("found ")]  # and with rows of other widths
+    assert len(of_bytes) == (b"\xff" in path.read_bytes() or b"\0" in path.read_bytes())
     assert warning.startswith(f"skipped {len(lines)} row")
     assert all(f"({path}:{line})" in warning for line in lines)
 

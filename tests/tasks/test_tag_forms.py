@@ -203,6 +203,14 @@ def objects(given: Spans, key: str, span: Callable[[list[Any]], Any] = list) -> 
     ]
 
 
+@pytest.mark.parametrize("write_cell", [str, json.dumps])
+def test_spans_in_the_cells_of_a_table(tmp_path: Path, write_cell: Callable[[Any], str]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerows([["text", "entities"], *([text, write_cell(spans)] for text, spans in zip(TEXTS, SPANS, strict=True))])
+    assert read(write(tmp_path / "x.csv", text.getvalue())).columns["tags"] == OF_TEXTS
+
+
 def offsets(span: list[Any]) -> dict[str, Any]:
     return {"id": 1, "start_offset": span[0], "end_offset": span[1], "label": span[2]}
 

@@ -176,6 +176,8 @@ def _refuse_document(blocks: Iterator[Block], content: Content) -> Iterator[Bloc
         raise _no_rows(value, content.source)
     for block in blocks:
         first, *others = block[1]
+        if "\n" not in text and not others and _is_of_pandas(first):
+            raise _no_rows(first, content.source)
         alone = "\n" not in text and not others and not any(map(is_usual_name, first))
         if alone and any(len(rows) >= _MANY or any(map(is_usual_name, _names(rows[0]))) for _, rows in _lists_in(first)):
             raise _no_rows(first, content.source)
@@ -299,12 +301,21 @@ def _no_rows(document: Any, source: str, what: str = "the file is one JSON objec
     """The error for a document, naming the lists inside that could be the rows."""
     found = dict(_lists_in(document))
     if not found:
-        return DataError(what, where=source, hint=_HINT)
-    hint = f"if these are the rows: --rows {next(iter(found))}"
+        of_pandas = 'if pandas wrote it: df.to_json(FILE, orient="records")'
+        return DataError(what, where=source, hint=of_pandas if _is_of_pandas(document) else _HINT)
+    longest = max(found, key=lambda path: len(found[path]))
+    hint = f"if these are the rows: --rows {longest}"
     if len(found) > 1:
         shown = listed([f"{path} ({plural(len(rows), 'row')})" for path, rows in found.items()])
-        hint = f"say which list has the rows: --rows {next(iter(found))}; the file has {shown}"
+        hint = f"say which list has the rows: --rows {longest}; the file has {shown}"
     return DataError(what, where=source, hint=hint)
+
+
+def _is_of_pandas(document: Any) -> bool:
+    """Whether an object holds columns, or rows by their index, as pandas writes them unasked: objects with the same keys."""
+    inner = list(document.values()) if isinstance(document, dict) else []
+    keys = [each.keys() if isinstance(each, dict) else None for each in inner]
+    return len(keys) > 1 and keys[0] is not None and all(each == keys[0] for each in keys)
 
 
 def _lists_in(value: Any, path: str = "") -> Iterator[tuple[str, list[Any]]]:

@@ -51,7 +51,7 @@ def parse_table(
     elif _is_like_header(header, first[1][1:]):
         what = f"the first row, {in_quotes(', '.join(header), 80)}, is read as data; if it is a header, omit --columns"
         remarks = Remarks(warnings=(f"{what} ({where})",))
-    width, empty = len(names), True
+    width, empty, told = len(names), True, False
     for lines, rows in chain([first], blocks):
         if not rows:
             continue
@@ -64,10 +64,13 @@ def parse_table(
                 what = f"column {width + 1} of the header has no name, but here it has a value"
                 raise DataError(what, where=f"{source}:{line}", hint=f"name each column in the header; else {hint(row, width)}")
         if set(map(len, rows)) != {width} or (broken and keep_broken):
-            if not keep_broken:
-                line, row = next(row for row in zip(lines, rows, strict=True) if len(row[1]) != width)
-                what = f"found {plural(len(row), 'field')}, expected {width}: {in_quotes(', '.join(names), 80)}"
-                raise DataError(what, where=f"{source}:{line}", hint=hint(row, width))
+            if ragged := next((each for each in zip(lines, rows, strict=True) if len(each[1]) != width), None):
+                what = f"found {plural(len(ragged[1]), 'field')}, expected {width}: {in_quotes(', '.join(names), 80)}"
+                error = DataError(what, where=f"{source}:{ragged[0]}", hint=hint(ragged[1], width))
+                if not keep_broken:
+                    raise error
+                if not told:
+                    remarks, told = remarks + Remarks.of(warning=error.line), True
             whole = [len(row) == width and line not in broken for line, row in zip(lines, rows, strict=True)]
             rows = [row if is_whole else [None] * width for row, is_whole in zip(rows, whole, strict=True)]
         values = map(list, zip(*rows, strict=True))

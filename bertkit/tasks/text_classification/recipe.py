@@ -264,6 +264,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
                     what = f"it is not clear which column is the text; columns: {listed_columns(names)}"
                     longest = max(names, key=lambda name: sum(map(len, map(str, islice(rows.columns[name], 100)))))
                     hint = f"name it, such as --text {quote(longest)}; {header_hint(names, _USUAL)}"
+                    if any(isinstance(value, (list, dict)) for value in rows.columns[longest]):
+                        hint = f"column {longest!r} holds lists: name the family, such as bertkit check token-classification"
                     if of_data := data_hint(names, _USUAL):
                         hint = f"{of_data}; else name the text: --text NAME"
                     raise DataError(what, where=rows.source, hint=hint)

@@ -248,6 +248,8 @@ def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
     if value is None:  # as in a task of Label Studio that nobody has annotated
         hint = f"a text without entities has an empty list; {FIX_ROW}"
         raise DataError("the text is not annotated", where=where, hint=hint)
+    if isinstance(value, str):  # a cell of a table
+        value = items_in(value, where, _HINT) if value.strip() else []
     if not isinstance(value, list):
         raise DataError(f"the entities are {value!r}; expected a list, empty if there are none", where=where, hint=_HINT)
     entities = []
