@@ -99,7 +99,9 @@ def read_sources(
 
 
 def report_left_out(faults: Faults) -> None:
-    """Report what part of the text was not read."""
+    """Report what part of the text was not read, or perhaps misread."""
+    for warning in faults.warnings:
+        progress.warn(warning)
     if faults.count:
         progress.warn(faults.summary())
     if faults.without_text:

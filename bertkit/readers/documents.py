@@ -200,6 +200,7 @@ class Documents:
     def _table_rows(self, content: Content) -> Iterator[tuple[int | str, dict[str, Any]]]:
         for rows in parse_delimited(content, keep_broken=self.faults.policy != "fail"):
             self.position = self._stored.position
+            self.faults.warnings |= dict.fromkeys(rows.remarks.warnings)
             names = [*rows.columns]
             for number, values in zip(rows.lines, zip(*rows.columns.values(), strict=True), strict=True):
                 if values[0] is not None:

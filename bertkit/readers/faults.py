@@ -13,7 +13,9 @@ _SHOWN = 5
 
 @dataclass
 class Faults:
-    """The faults in some text. policy: one of POLICIES; "replace" also skips what cannot be replaced. first: with its hint."""
+    """The faults in some text. policy: one of POLICIES; "replace" also skips what cannot be replaced. first: with its hint.
+    warnings: of the readers of tables.
+    """
 
     policy: str = "fail"
     count: int = 0
@@ -21,6 +23,7 @@ class Faults:
     shown: list[str] = field(default_factory=list)
     files: int = 0  # whole files, whose faults are shown first
     first: str | None = None
+    warnings: dict[str, None] = field(default_factory=dict)
 
     def take(self, error: DataError, *, of_file: bool = False) -> None:
         """Raise a fault, or count it. of_file: of (the rest of) a whole file, which is named before lines and rows."""

@@ -881,6 +881,16 @@ def test_ctrl_c_while_workers_end_does_not_leave_them(monkeypatch: pytest.Monkey
         signal.signal(signal.SIGINT, before)
 
 
+def test_rows_that_an_open_quote_swallows_are_a_warning(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
+    swallowed = "".join(f"where is page {number};mail\n" for number in range(9))
+    text = f'text;kind\na good book;mail\n"where is it;mail\n{swallowed}late";mail\n'
+    (tmp_path / "rows.csv").write_text(text, encoding="utf-8")
+    ran = run_bertkit("corpus", "build", "rows.csv", "--tokenizer", tiny_tokenizer_dir, "--output-dir", "corpus")
+    told = " ".join(ran.err.split())
+    assert ran.code == 0, ran.err
+    assert told.count("warning: column 'text' has a text of 11 lines that look like rows") == 1
+
+
 def test_rows_without_text_are_counted(run_bertkit, tiny_tokenizer_dir: Path, tmp_path: Path) -> None:
     rows = ['{"text": "the good movie was a bad book"}', '{"text": ""}', '{"text": null}', '{"text": " \\n"}']
     (tmp_path / "a.jsonl").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")

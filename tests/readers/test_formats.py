@@ -464,6 +464,8 @@ def test_a_sheet_is_read_as_csv_would_be(tmp_path: Path) -> None:
     }
     assert examples.where(2) == f"{path}:5"
     assert len(examples.remarks.notes) == 1
+    with pytest.raises(DataError, match="the file is empty in the sheet 'Sheet', the only one that is read"):
+        read_file(write(tmp_path / "b.xlsx", workbook(sheets=2)))
     assert read_file(path, columns=("a", "b")).columns["a"][:2] == ["text", "NA"]
     assert read_file(write(tmp_path / "a", workbook(["a", "b"], [1, 2]))).columns == AS_TABLE
     assert read_file(write(tmp_path / "a", workbook(["a"], [], ["x"], [], ["y"], []))).columns == {"a": ["", "x", "", "y"]}

@@ -268,6 +268,7 @@ TEXT_MODEL = {"family": "text-classification", "text": "a", "text_pair": None}
     [
         (TEXT_MODEL, '{"text": 5}', "line 2: text is 5; expected a string"),
         (TEXT_MODEL, '{"name": "a"}', 'line 2: the row has no text; expected a row such as {"text": "..."}'),
+        (TEXT_MODEL, '[{"text": "a"}, {"text": "b"}]', "line 2 is a list; expected one object on each line"),
         (TEXT_MODEL, '{"text": "a"', "line 2 is not JSON: Expecting ',' delimiter at character 13"),
         (PAIR_MODEL, "one text", 'the row has no text_pair; expected a row such as {"text": "...", "text_pair": "..."}'),
         ({"family": "text-classification"}, '{"text": "a", "text_pair": 5}', "text_pair is 5; expected a string"),

@@ -49,8 +49,13 @@ def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> I
     remark = f"{content.source}: only the sheet {sheet.title!r} is read, not {', '.join(repr(other.title) for other in others)}"
     sheet.reset_dimensions()  # what some programs write there is wrong
     rows = _padded(without_empty_rows(_rows(sheet, content.source)), columns)
-    for block in parse_table(rows, content.source, columns=columns, hint=_hint):
-        yield replace(block, remarks=Remarks((remark,) if others else ()) + block.remarks)
+    try:
+        for block in parse_table(rows, content.source, columns=columns, hint=_hint):
+            yield replace(block, remarks=Remarks((remark,) if others else ()) + block.remarks)
+    except DataError as error:
+        if others and error.where == content.source:  # of the whole sheet
+            error.what += f" in the sheet {sheet.title!r}, the only one that is read"
+        raise
 
 
 def _rows(sheet: Any, source: str) -> Iterator[Rows]:

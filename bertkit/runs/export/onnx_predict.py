@@ -290,7 +290,9 @@ def main(arguments: list[str]) -> None:
         for number, line in enumerate(lines, start=1):
             line = line.rstrip("\r\n").removeprefix("\ufeff")
             try:
-                row = json.loads(line) if line.lstrip().startswith("{") else {"text": line}
+                row = json.loads(line) if line.lstrip().startswith(("{", "[{")) else {"text": line}
+                if isinstance(row, list):
+                    sys.exit(f"error: line {number} is a list; expected one object on each line (jq -c '.[]' FILE writes them)")
                 found = model.predict(row)
             except json.JSONDecodeError as error:
                 sys.exit(f"error: line {number} is not JSON: {error.msg} at character {error.pos + 1}")
