@@ -28,7 +28,7 @@ _OPTIONS = {
     WEAK_DECAY: [*budget.PRETRAIN, "--preset", "budget", "--weight-decay", "0.01"],
     PRESET: [*budget.PRETRAIN, "--preset", "budget"],
 }
-HEADER = ["", "steps", "MLM loss, nats", "gain, nats"]
+HEADER = ["", "steps", "MLM loss, nats", "gain, nats", "commit"]
 
 
 def _pretrain(model: str) -> str:
@@ -68,8 +68,14 @@ def measure(*, force: bool) -> dict[str, Any]:
 def render(values: Mapping[str, Any]) -> str:
     """The block of a page: a row for each model."""
     rows = [
-        [model, f"{each['steps']:,}", f"**{each['loss']:.3f}**", f"{values['models'][BASELINE]['loss'] - each['loss']:+.3f}"]
+        [
+            model,
+            f"{each['steps']:,}",
+            f"**{each['loss']:.3f}**",
+            f"{values['models'][BASELINE]['loss'] - each['loss']:+.3f}",
+            each["commit"][:12],
+        ]
         for model, each in values["models"].items()
     ]
-    rows[0][-1] = "-"  # the baseline
+    rows[0][3] = "-"  # the baseline
     return markdown.block([values], markdown.table(HEADER, rows, numbers_from=1))
