@@ -186,7 +186,7 @@ class Documents:
             where = f"{source_name(source)}:{number}"
             text = row.get(self.text_column)
             if text is None and self.text_column not in row:
-                hint = f"it has {', '.join(map(str, row))}; name the text column: --text-column NAME"
+                hint = f"it has {', '.join(map(str, row))}; name the text column: --text-column NAME, or add --on-error skip"
                 self.faults.take(DataError(f"there is no column {self.text_column!r}", where=where, hint=hint))
             elif text is not None and not isinstance(text, str):
                 what = f"column {self.text_column!r} contains {text!r:.60}; expected text"

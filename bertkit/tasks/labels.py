@@ -23,6 +23,7 @@ _MOST_CLASSES = 20  # above this, numbers, or labels that hardly repeat, count a
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _COUNTED = re.compile(r"[\W_]*\d+")  # what numbered names, such as class_1 and class_2, differ in
 _MISSPELT = 0.85  # similarity above which one label may be meant to be another
+_THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+(\.\d+|,\d{3})\s*", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*", re.ASCII)
 _MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"
 
@@ -270,6 +271,8 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
         commas = sum(_DECIMAL_COMMA.fullmatch(str(values[row])) is not None for row in refused)
         if commas == len(refused) or (commas and len(refused) < len(values)):
             hint = "write the numbers with a decimal point, such as 1.5 for 1,5"
+        elif any(_THOUSANDS.fullmatch(str(values[row])) for row in refused):
+            hint = "write the numbers without separators of thousands, such as 2630.5 for 2,630.5"
         elif 1 < len(refused) == len(values):
             hint = "is this the right column? --label NAME names another one"
         raise DataError(what, where=examples.where(refused[0]), hint=hint)

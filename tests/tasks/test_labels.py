@@ -27,6 +27,7 @@ from bertkit.tasks.labels import (
     label_ids,
     label_name,
     scores_of,
+    spelling_warnings,
     unknown_label,
 )
 
@@ -197,6 +198,15 @@ def test_numbers_to_regress_to() -> None:
         with pytest.raises(DataError) as error:
             scores_of(examples(values), "label")
         assert ("decimal point" in str(error.value.hint)) == hinted
+    with pytest.raises(DataError) as error:
+        scores_of(examples(["950.5", "2,630.00"]), "label")
+    assert "2630.5 for 2,630.5" in str(error.value.hint)
+
+
+@pytest.mark.parametrize(("names", "told"), [(["1", "1.0"], True), (["01", "1"], True), (["1", "10", "v1"], False)])
+def test_a_number_in_two_forms_is_told(names: list[str], told: bool) -> None:
+    warnings = spelling_warnings(names)
+    assert [repr(names[0]) in warning and repr(names[1]) in warning for warning in warnings] == [True] * told
 
 
 # --- a model's order of labels ---------------------------------------------------------------------------------------------

@@ -121,6 +121,8 @@ def _json_list(cell: str) -> list[Any] | None:
 
 def _parsed(value: Any, where: str) -> Any:
     """The list in a cell that is written as one; any other value unchanged. where: for the DataError of `items_in`."""
+    if isinstance(value, dict) and [*value] == ["choices"]:  # as Label Studio writes several
+        return value["choices"]
     if not isinstance(value, str):
         return value
     if (items := _json_list(value)) is None:
