@@ -145,6 +145,7 @@ def test_a_model_that_changes_between_one_label_and_several_says_so() -> None:
         (["-1", "0"], None, ("-1", "0"), [("-1",), ("0",)]),
         (['["1", "0", "0"]', "['0', '0', '1']"], None, ("a", "b", "c"), [("a",), ("c",)]),
         (["[1.0, 0.0, 0.0]", "(0, 0, 1)", "[True, True, False]"], None, ("a", "b", "c"), [("a",), ("c",), ("a", "b")]),
+        (["['True', 'False', 'False']", "[0, 0, 1]"], None, ("a", "b", "c"), [("a",), ("c",)]),
         ([{"choices": ["a", "c"]}, "b"], None, None, [("a", "c"), ("b",)]),  # of Label Studio
         ([[0, 2], [1]], None, ("a", "b", "c"), [("a", "c"), ("b",)]),  # the numbers of classes
         (["{'a'}", "set()", "()"], None, None, [("a",), (), ()]),  # as pandas writes sets and tuples

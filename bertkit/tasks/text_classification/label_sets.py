@@ -56,7 +56,7 @@ def split_sets(
             sets.append(None)
             continue
         if width and isinstance(value, list):
-            sets.append(tuple(name for name, mark in zip(labels or (), value, strict=True) if float(mark)))
+            sets.append(tuple(name for name, mark in zip(labels or (), value, strict=True) if mark_of(mark)))
             continue
         parts = value.split(separator) if separator and isinstance(value, str) else [value]
         items = value if isinstance(value, list) else parts
