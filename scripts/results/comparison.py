@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from bertkit.files import read_json
+from bertkit.runs.series import summarize
+from scripts.provenance import ROOT
 from scripts.results.command_lines import execute
 
 
@@ -21,6 +24,15 @@ def compare(first: str, second: str, options: str = "") -> dict[str, Any]:
         "difference": difference["difference"],
         "interval": difference["interval"],
     }
+
+
+def seed_difference(first: str, second: str, score: str) -> dict[str, Any]:
+    """How much higher the second side's validation score is with each seed; `summarize` of that. The rows are not drawn."""
+    scores = [
+        [read_json(path)["best"]["scores"][f"validation/{score}"] for path in sorted((ROOT / side).glob("seed-*/run.json"))]
+        for side in (first, second)
+    ]
+    return summarize([after - before for before, after in zip(*scores, strict=True)])
 
 
 def command(first: str, second: str, options: str = "") -> str:

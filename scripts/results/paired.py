@@ -35,7 +35,13 @@ class Ways:
         """The block of a page: a row for each data set."""
         before, after = self.options
         header = ["data set", "validation rows", "score", before, after, f"{after} - {before}, points"]
-        return markdown.block(results, markdown.table(header, [*map(row, results)], numbers_from=3))
+        rows = [*map(row, results)]
+        if all("seeds_alone" in values for values in results):
+            header.append("by seeds alone")
+            for cells, values in zip(rows, results, strict=True):
+                of_seeds = {"difference": values["seeds_alone"]["mean"], "interval": values["seeds_alone"]["interval"]}
+                cells.append(comparison.difference_text(of_seeds))
+        return markdown.block(results, markdown.table(header, rows, numbers_from=3))
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ class Paired:
         prepared = run_commands(self.ways.prepared, ROOT / self.ways.folder, force=False)
         made_by = run_commands(self.training, ROOT / self.ways.folder / self.name, force=force, after=prepared)
         run = read_json(ROOT / self.runs[0] / "seed-1" / "run.json")
+        first, second = self.runs
+        compared = comparison.compare(first, second)
         return {
             "name": self.name,
             "command": self.commands(),
@@ -76,7 +84,8 @@ class Paired:
             "seeds": list(range(1, SEEDS + 1)),
             "model": run["model"],
             "data_set": self.recipe.split()[0],
-            **comparison.compare(*self.runs),
+            **compared,
+            "seeds_alone": comparison.seed_difference(first, second, compared["score"]),
         }
 
 

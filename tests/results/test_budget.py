@@ -315,11 +315,11 @@ def test_the_models_are_made_once_and_compared(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(budget_models, "STEPS", dict(zip(budget_models.STEPS, (10000, 8000, 8000), strict=True)))
     values: dict[str, Any] = budget_models.measure(force=False)
     assert [line.removesuffix(" --overwrite") for line in lines] == values["command"] == budget_models.commands()
-    table = budget_models.render(values).splitlines()
+    table, commit = budget_models.render(values).splitlines(), values["commit"][:12]
     assert table[2:5] == [
-        "| baseline | 10,000 | **3.500** | - |",
-        "| preset with a weight decay of 0.01 | 8,000 | **3.375** | +0.125 |",
-        "| preset | 8,000 | **3.250** | +0.250 |",
+        f"| baseline | 10,000 | **3.500** | - | {commit} |",
+        f"| preset with a weight decay of 0.01 | 8,000 | **3.375** | +0.125 | {commit} |",
+        f"| preset | 8,000 | **3.250** | +0.250 | {commit} |",
     ]
     lines.clear()
     (tmp_path / pretraining.CORPUS / "meta.json").touch()

@@ -126,14 +126,17 @@ def test_both_ways_train_alike_and_are_compared(way: paired.Paired, monkeypatch:
         lines.append(line)
         if line.startswith("bertkit compare"):
             return json.dumps({"rows": 1234, "sides": sides, "differences": differences})
-        folder = tmp_path / line.split("--output-dir ")[1].split()[0] / "seed-1"
-        folder.mkdir(parents=True)
-        (folder / "run.json").write_text(json.dumps({"model": {"name": "minilm"}}), encoding="utf-8")
+        second = way.runs[1] in line
+        for name, score in (("seed-1", 0.5 - 0.25 * second), ("seed-2", 0.75 - 0.5 * second)):
+            folder = tmp_path / line.split("--output-dir ")[1].split()[0] / name
+            folder.mkdir(parents=True)
+            run = {"model": {"name": "minilm"}, "best": {"scores": {"validation/f1": score}}}
+            (folder / "run.json").write_text(json.dumps(run), encoding="utf-8")
         return ""
 
     for module in (comparison, command_lines):
         monkeypatch.setattr(module, "execute", execute)
-    for module in (paired, command_lines):
+    for module in (paired, comparison, command_lines):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     values: dict[str, Any] = way.measure(force=False)
     shown = values["command"]
@@ -144,8 +147,13 @@ def test_both_ways_train_alike_and_are_compared(way: paired.Paired, monkeypatch:
     folder, to = first.split()[-1], second.split()[-1]
     assert first.replace(one, other).replace(folder, to) == second != first
     assert compared == " ".join(["bertkit compare", folder, to, "--json"])
-    cells = [way.recipe.split()[0], "1,234", "f1", "50.0", "25.0", "**-25.0 (-50.0 to +12.5)**"]
+    half = 12.706 * 0.125  # Student's t with one degree of freedom, times the standard error of -0.25 and -0.5
+    assert values["seeds_alone"]["interval"] == pytest.approx([-0.375 - half, -0.375 + half], abs=1e-4)
+    of_seeds = f"-37.5 ({-37.5 - 100 * half:+.1f} to {-37.5 + 100 * half:+.1f})"
+    cells = [way.recipe.split()[0], "1,234", "f1", "50.0", "25.0", "**-25.0 (-50.0 to +12.5)**", of_seeds]
     header, _, *rows = way.ways.render(values, values).splitlines()
     before, after = way.ways.options
-    assert header == f"| data set | validation rows | score | {before} | {after} | {after} - {before}, points |"
+    assert (
+        header == f"| data set | validation rows | score | {before} | {after} | {after} - {before}, points | by seeds alone |"
+    )
     assert rows[:3] == [f"| {' | '.join(cells)} |"] * 2 + [""]

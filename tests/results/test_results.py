@@ -303,6 +303,15 @@ def test_the_default_precision_costs_no_more_than_was_allowed() -> None:
         assert low < 0 < high, f"{task}: the README says that the interval includes 0"
 
 
+def test_what_the_pages_say_of_the_preset_for_a_small_budget() -> None:
+    """0.15 nats at equal time are needed. NER is better in both intervals; sentiment only where the rows stay the same."""
+    losses = {name: each["loss"] for name, each in read(ROOT / "results" / "budget_models.json")["models"].items()}
+    assert losses["baseline"] - losses["preset"] > 0.15
+    ner, sentiment = (read(ROOT / "results" / f"budget_{name}.json") for name in ("conll2003", "sst2_5k"))
+    assert min(ner["interval"][0], ner["seeds_alone"]["interval"][0], sentiment["seeds_alone"]["interval"][0]) > 0
+    assert sentiment["interval"][0] < 0 < sentiment["interval"][1]
+
+
 # --- how results are made ------------------------------------------------------------------------------------------------
 
 
