@@ -43,7 +43,7 @@ from bertkit.readers.formats import (
     read_file,
     recognize,
 )
-from bertkit.readers.parsers import delimited
+from bertkit.readers.parsers import table
 from bertkit.readers.parsers.conll import CONLLU_LINES
 from bertkit.tasks import TextClassification
 
@@ -615,7 +615,7 @@ def test_names_of_columns_are_compared_once_each() -> None:
         def strip(self, chars: str | None = None) -> Name:
             return self
 
-    delimited._header([Name(f"c{number}") for number in range(2000)], "a.csv:1")
+    table._header([Name(f"c{number}") for number in range(2000)], "a.csv:1")
     assert Name.compared < 20_000  # each with all others would be two million
 
 

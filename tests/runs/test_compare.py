@@ -108,7 +108,7 @@ def test_folds_are_compared_by_their_held_out_rows(runs: Path, make_model_dir, t
         assert (len(right), side["scores"]["accuracy"]) == (60, pytest.approx(np.mean(right)))
     with pytest.raises(UsageError) as other_rows:
         compare([str(tmp_path / "slow"), str(tmp_path / "slow" / "fold-1")])
-    assert "--split test" in str(other_rows.value.hint)
+    assert "--test FILE" in str(other_rows.value.hint)
     (tmp_path / "slow" / "folds.json").unlink()
     with pytest.raises(UsageError) as unfinished:
         compare([str(tmp_path / "fast"), str(tmp_path / "slow")])

@@ -49,6 +49,8 @@ from bertkit.tasks import TextClassification
 
 def scripted(predictions, references):
     names = {"accuracy": float((predictions == references).mean()), "here": Path(__file__).parent}
+    if not any(names["here"].glob("out/trial-*")):  # it is tried before the first trial
+        return names["accuracy"]
     exec((names["here"] / "script.py").read_text(), names)
     return names["score"]
 

@@ -44,11 +44,12 @@ _ROWS_ASTRAY, _SHARE_ASTRAY = 2, 0.25  # how far the number of held-out rows may
 
 
 class Given(NamedTuple):
-    """What the caller has already read, chosen or shown. chosen: the settings that were not set."""
+    """What the caller has already read, chosen, shown or tried. chosen: the settings that were not set."""
 
     data: Splits | None = None
     chosen: Mapping[str, Any] | None = None
     remarks_shown: bool = False
+    metrics_tried: bool = False
 
 
 _NOTHING = Given()
@@ -166,7 +167,7 @@ def _fit(request: Request, accelerator: Accelerator, given: Given, before: Mappi
     splits = _encoded(task, data.rows, pretrained, checked=given.remarks_shown)
     if not given.remarks_shown:
         show(Report([*leaks(task.recipe, recipe.train_split, {name: split.examples for name, split in splits.items()})]))
-    if recipe.eval_splits and not (given.data and given.remarks_shown):  # else of a later run of many
+    if recipe.eval_splits and not given.metrics_tried:
         refuse_failing_metrics(task, *(splits[name].examples for name in (recipe.train_split, recipe.eval_splits[0])))
     described = {name: split.describe(task) for name, split in splits.items()}
     same = {f"data.{name}.{key}": value for name, of in described.items() for key, value in of.items() if key != "source"}

@@ -97,7 +97,7 @@ def finetune_series(
                 folder,
                 baselines=baselines and (series.own_rows or number == 1),
                 is_part=is_part,
-                given=Given(rows, chosen, remarks_shown),
+                given=Given(rows, chosen, remarks_shown, metrics_tried=remarks_shown),
             )
             remarks_shown = is_part or not series.own_rows
             _refuse_changed_inputs(series, finished | runs, output_dir)

@@ -154,7 +154,7 @@ def _train_trials(tuning: _Tuning, trials: Trials, deadline: float, *, keep: boo
     data = tuning.data._replace(rows={split: tuning.data.rows[split] for split in tuning.resolved.splits})
     for number, trial in enumerate(iter(partial(trials.next, tuning.wanted, deadline), None)):
         progress.note(f"trial {trial.number} (number {number + 1} of this process): {_settings_text(trial.params)}")
-        given = Given(data, remarks_shown=number > 0)
+        given = Given(data, remarks_shown=number > 0, metrics_tried=True)
         folder = trials.folder_of(trial.number)
         trials.train(trial, partial(finetune, tuning.trial(trial.params), folder, is_part=True, given=given))
         if not keep:
