@@ -26,8 +26,9 @@ class CheckedCommand(TyperCommand):
     def _warn_of_repeated(self, ctx: Any, args: list[str]) -> None:
         values, _, given = self.make_parser(ctx).parse_args(args=[*args])
         for param, count in Counter(given).items():
-            takes_file = param.metavar in ("FILE", "FOLDER") or self._takes_path(param)
-            if count > 1 and takes_file and not getattr(param, "multiple", True):
+            if count == 1 or getattr(param, "multiple", True):  # an argument takes each word once
+                continue
+            if param.metavar in ("FILE", "FOLDER") or self._takes_path(param):
                 from bertkit import progress
 
                 what = f"{param.opts[0]} is given {count} times; only the last one counts"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertkit.cli.options import AsJson, RecipeOfRuns, print_json, recipe_options, with_options
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, flag_of
 
 _OF_FILES = ("test", "columns", "separator", "encoding", "rows")
 _OPTIONS = recipe_options("eval")
@@ -41,8 +41,8 @@ def compare(
 
     if len(runs) < 2:
         raise UsageError("only one run is given; expected two or more", hint="bertkit compare RUN RUN...")
-    if others := [name for name in overrides if name != "test"] if "test" not in overrides else []:
-        raise UsageError(f"--{others[0].replace('_', '-')} is for reading other rows", hint="name their file: --test FILE")
+    if overrides and "test" not in overrides:
+        raise UsageError(f"{flag_of(next(iter(overrides)))} is for reading other rows", hint="name their file: --test FILE")
     if overrides and split not in (None, "test"):
         raise UsageError(f"--split is {split}, and --test names the rows to compare on", hint="leave out one of the two")
     if overrides.get("test") == STDIN:
