@@ -124,6 +124,22 @@ def test_a_word_that_could_name_a_column_is_one() -> None:
     assert conll("Word B-X\nof O\n").columns["tokens"] == [["Word", "of"]]
 
 
+def test_a_column_that_numbers_the_tokens_holds_no_words() -> None:
+    """As GermEval 2014 has it: number, token, outer and nested tag, each sentence under a comment of two fields."""
+    text = "#\thttp://x [2009]\n1\tDer\tO\tO\n2\tFC\tB-ORG\tO\n3\tBern\tI-ORG\tB-LOC\n\n#\thttp://y [2010]\n1\t2\tO\tO\n"
+    for tags, column in (("O O B-LOC", None), ("O B-ORG I-ORG", 3)):
+        examples = conll(text, column=column)
+        assert examples.columns == {"tokens": [["Der", "FC", "Bern"], ["2"]], "tags": [tags.split(), ["O"]]}
+        assert (examples.lines, examples.remarks.notes) == ([2, 7], ("f: column 1 numbers the tokens; column 2 holds them",))
+    assert looks_like_conll(content_of(text.replace("B-LOC", "O")))  # chunk tags in any column tell
+    assert refused(conll, text.replace("3\tBern", "3\t")).where == "f:4"
+
+
+@pytest.mark.parametrize("text", ["1 O\n2 O\n3 B-X\n", "1 CD O\n2 CD O\n\n3 CD B-X\n", "1 CD O\n2 CD B-X\n"])
+def test_words_that_are_numbers_are_words(text: str) -> None:
+    assert list(chain(*conll(text).columns["tokens"])) == [line[0] for line in text.split("\n") if line]
+
+
 @pytest.mark.parametrize("line", ["#metoo", "# without a tag here"])
 def test_within_a_sentence_a_number_sign_begins_no_comment(line: str) -> None:
     assert refused(conll, f"Ann B-X\n{line}\n").where == "f:2"

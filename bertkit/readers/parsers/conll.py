@@ -21,6 +21,7 @@ _DOCUMENT = "-DOCSTART-"
 _COMMENT = re.compile(r"#[ \t]*([\w.:-]+ = |(newdoc|newpar)\b|id [\w-]+\s+domain=)|#(begin|end) document\b")
 # Only ASCII white space separates columns and makes lines blank: U+00A0, U+3000 and U+2028 are tokens in real files.
 _BLANK = " \t\r\f\v"
+_CHUNK = re.compile(r"O|[BIEOSMLU]-\S+")  # a tag
 _LOOKED_AT = 200  # lines, to recognize the format
 _ENOUGH = 10  # tokens needed to recognize tags by their repetition
 
@@ -30,9 +31,10 @@ def parse_conll(
 ) -> Iterator[Examples]:
     """The sentences in columns `tokens` and `tags`, lists of equal length; `lines` are those of the first tokens.
 
-    CoNLL columns: the first is the token, the last the tag; blank lines separate sentences; -DOCSTART- lines are skipped, and
-    comments before a sentence ("# text = ..."; but "# O" is a token with its tag), and so is a first line that names the
-    columns ("word tag"), with a note. CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are
+    CoNLL columns: the first is the token (the second, if the first numbers the tokens of each sentence, as in GermEval's
+    files), the last the tag; blank lines separate sentences; -DOCSTART- lines are skipped, and comments before a sentence
+    ("# text = ..."; but "# O" is a token with its tag), and so is a first line that names the columns ("word tag"), with a
+    note. CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are
     skipped; the tag is the UPOS. Its blocks also have the column CONLLU_LINES, and a sentence of which no word has a tag has
     None for its tags.
 
@@ -57,6 +59,8 @@ def parse_conll(
             columns[CONLLU_LINES] = [sentence.lines for sentence in block]
         own_names = {"tags": COLUMNS[block[0].tag_column]} if conllu else {}
         remarks = Remarks.of(note=f"{content.source}:{layout.header}: the line names the columns" if layout.header else None)
+        if layout.numbered:
+            remarks += Remarks.of(note=f"{content.source}: column 1 numbers the tokens; column 2 holds them")
         yield Examples(columns, content.source, [each.begin for each in block], own_names=own_names, remarks=remarks)
     if empty:
         what = "the file holds no tokens" if content.beginning.strip() else "the file is empty"
@@ -64,12 +68,21 @@ def parse_conll(
 
 
 class _Layout(NamedTuple):
-    """between: what separates columns. width: how many columns a token has. header: the line that names them, from 1; or 0."""
+    """between: what separates columns. width: how many columns a token has. header: the line that names them, from 1; or 0.
+
+    numbered: whether the first column counts the tokens of each sentence.
+    """
 
     conllu: bool
     between: str
     width: int
     header: int
+    numbered: bool
+
+    @property
+    def form(self) -> int:
+        """The index of the token's column."""
+        return _FORM if self.conllu or self.numbered else 0
 
 
 class _Sentence(NamedTuple):
@@ -114,9 +127,9 @@ def _sentences(content: Content, layout: _Layout, separator: str | None, column:
             if re.fullmatch(r"[0-9]+[-.][0-9]+", fields[0]):
                 continue
             raise DataError(f"the id is {fields[0]!r}; expected a number, a range (1-2) or an empty node (8.1)", where=where)
-        token, tag = fields[_FORM if conllu else 0], fields[tag_column].strip(_BLANK)
+        token, tag = fields[layout.form], fields[tag_column].strip(_BLANK)
         if not token:
-            what = "the token has no form" if conllu else "the token is empty; expected it in the first column"
+            what = "the token has no form" if conllu else f"the token is empty; expected it in column {layout.form + 1}"
             raise DataError(what, where=where)
         if not tag or (conllu and tag == "_" and COLUMNS[tag_column] not in _MAY_BE_EMPTY):
             name = COLUMNS[tag_column] if conllu else f"column {tag_column + 1}"
@@ -138,8 +151,8 @@ def is_column_of_conll(name: str) -> bool:
 def looks_like_conll(content: Content) -> bool:
     """Whether a file has tokens and tags in columns rather than sentences or a table, judging by its first lines.
 
-    All tokens must have the same number of columns, two or more, and the last column must have chunk tags or, if there are
-    blank lines and enough tokens, words that repeat. Short text without chunk tags counts as plain.
+    All tokens must have the same number of columns, two or more. One must have chunk tags or, if there are blank lines and
+    enough tokens, the last one must have words that repeat. Short text without chunk tags counts as plain.
     """
     lines = _first_lines(content)
     if _looks_like_conllu(lines):
@@ -148,10 +161,11 @@ def looks_like_conll(content: Content) -> bool:
     filled = [fields for _, fields in rows if fields]
     if not filled or len(filled[0]) < 2 or len({len(fields) for fields in filled}) > 1 or not all(map(all, filled)):
         return False
-    tags = [fields[-1].strip(_BLANK) for fields in filled]
+    columns = [[field.strip(_BLANK) for field in column] for column in zip(*filled, strict=True)]
+    tags = columns[-1]
     if any(" " in tag for tag in tags):
         return False
-    if all(re.fullmatch(r"O|[BIEOSMLU]-\S+", tag) for tag in tags) and set(tags) != {"O"}:
+    if any(set(column) != {"O"} and all(map(_CHUNK.fullmatch, column)) for column in columns[1:]):
         return True
     numbers = [number for number, fields in rows if fields]
     has_blank_lines = numbers[-1] - numbers[0] >= len(numbers)
@@ -181,7 +195,8 @@ def _is_comment(line: str, layout: _Layout, inside: bool) -> bool:
     """Whether a line that begins with "#" is a comment; outside CoNLL-U it must come before a sentence."""
     if layout.conllu or inside:
         return layout.conllu
-    return _COMMENT.match(line) is not None or (line.startswith("# ") and len(_split(line, layout.between)) != layout.width)
+    other = line.startswith(("# ", "#\t")) and len(_split(line, layout.between)) != layout.width
+    return other or layout.numbered or _COMMENT.match(line) is not None
 
 
 def _split(line: str, separator: str) -> list[str]:
@@ -210,7 +225,23 @@ def _layout(lines: list[str], separator: str, *, conllu: bool = False) -> _Layou
     first = _first_token(lines)
     fields = _split(first, separator)
     are_names = len(fields) > 1 and guess_column(fields[:1], "tokens") and is_usual_name(fields[-1])
-    return _Layout(conllu, separator, len(fields), lines.index(first) + 1 if are_names and not conllu else 0)
+    header = lines.index(first) + 1 if are_names and not conllu else 0
+    numbered = not conllu and len(fields) > 2 and _are_numbered(lines[header:], separator)
+    return _Layout(conllu, separator, len(fields), header, numbered)
+
+
+def _are_numbered(lines: list[str], separator: str) -> bool:
+    """Whether the first fields of lines count the tokens of each sentence from 1, in one of them to 3 at least."""
+    longest = number = 0
+    for line in lines:
+        if not line.strip(_BLANK) or line.startswith(_DOCUMENT):
+            number = 0
+        elif not line.startswith("#"):
+            number += 1
+            if _split(line, separator)[0] != str(number):
+                return False
+            longest = max(longest, number)
+    return longest > 2
 
 
 def _looks_like_conllu(lines: list[str]) -> bool:
