@@ -9,12 +9,13 @@ import reprlib
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, ModelError, UsageError, listed, plural
+from bertkit.errors import DataError, ModelError, UsageError, excerpt, listed, plural
 from bertkit.model.config import BertConfig
 from bertkit.readers import FIX_ROW, Examples
 from bertkit.tasks.list_cells import looks_like_labels
@@ -25,6 +26,7 @@ _COUNTED = re.compile(r"[\W_]*\d+")  # what numbered names, such as class_1 and 
 _MISSPELT = 0.85  # similarity above which one label may be meant to be another
 _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+(\.\d+|,\d{3})\s*", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*", re.ASCII)
+_PLACE = re.compile(r"""['"]start(_offset)?['"]:""")  # in a list of entities
 _MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"
 
 
@@ -72,8 +74,11 @@ def refuse_nested_labels(examples: Examples, column: str) -> None:
     """Raise DataError with the row for a label that is not text, a number or a boolean, or that is a list in a cell."""
     for row, value in enumerate(examples.columns[column]):
         if is_nested(value):
-            what = f"the label in column {examples.own_name(column)!r} is {value!r}; expected one label"
+            what = f"the label in column {examples.own_name(column)!r} is {excerpt(repr(value), 80)}; expected one label"
             hint = "give every row one label, as text or as a number; for several labels use --multi-label"
+            if _PLACE.search(str(value)):
+                own = quote(examples.own_name(column))
+                hint = f"if these are entities in the text: bertkit finetune token-classification --entities {own}"
             raise DataError(what, where=examples.where(row), hint=hint)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from bertkit.errors import DataError
 
 _LIST = re.compile(r"""\[(['"].*['"]|-?\d+(\.\d*)?([,\s]+-?\d+(\.\d*)?)*)?\]$""", re.DOTALL)
-_QUOTED = re.compile(r"""(\[|\(|\{)\s*(nan\s*,\s*)*['"].*(\]|\)|\})$""", re.DOTALL)
+_QUOTED = re.compile(r"""(\[|\(|\{)\s*(nan\s*,\s*)*\{?\s*['"].*(\]|\)|\})$""", re.DOTALL)
 
 
 def looks_like_list(cell: str) -> bool:

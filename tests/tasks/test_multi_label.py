@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from file_contents import refused
 from parity import NO_DROPOUT, TINY, packed, padded, random_rows
 from recipe_rows import load
 from sklearn.metrics import f1_score
@@ -100,6 +101,7 @@ def test_every_form_of_several_labels(columns: dict[str, list[Any]], options: di
         (rows_of("['a', 'b']", "['a' 'b']"), {}, "my.csv:3"),  # as numpy writes them
         (rows_of("['a', 'b']", "['a', None]"), {}, "my.csv:3"),
         (rows_of("['a', 'b']", "['a', nan]"), {}, "my.csv:3"),
+        (rows_of("a|b", '[{"start": 0, "end": 1, "labels": ["a"]}]'), {}, "my.csv:3"),  # entities in Label Studio's CSV
         (rows_of([], []), {}, "my.csv"),
         (rows_of(None, None), {}, "my.csv"),
         (rows_of(*MARKS), {}, "my.csv"),  # which label is which?
@@ -114,6 +116,12 @@ def test_labels_that_cannot_be_used(rows: Examples, options: dict[str, Any], whe
     with pytest.raises(DataError) as raised:
         fit(rows, **options).examples(rows, labelled=True)
     assert raised.value.where == where
+
+
+def test_entities_are_no_classes() -> None:
+    cell = '[{"start": 0, "end": 4, "text": "Anna", "labels": ["PER"]}]'
+    error = refused(Task.fit, filled(TextClassification()), rows_of(cell, cell.replace("0", "1")))
+    assert (error.where, "--entities label" in (error.hint or "")) == ("my.csv:2", True)
 
 
 def test_a_model_that_changes_between_one_label_and_several_says_so() -> None:
