@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from bertkit.readers import Examples
 from bertkit.readers.columns import guess_column
 from bertkit.readers.formats import (
     ANY_WORDS,
+    ARROW,
     C3,
     CONLL,
     LABEL_STUDIO,
@@ -65,9 +67,9 @@ def guess_family(file: str | Path, options: Mapping[str, Any]) -> Guess:
     if path.is_dir() and not is_parallel(path):
         endings = endings_of([form for family in FAMILIES.values() for form in family.formats])
         files = (find_split_file(path, split, (*endings, ".txt", ANY_WORDS)) for split in SPLITS)
-        if (found := next((file for file in files if file is not None), None)) is None:
-            is_set = any(path.rglob("*.parquet")) or (path / "dataset_dict.json").is_file()
-            return Guess(None, "its columns are not looked at" if is_set else "no file is named after a split")
+        of_hub = chain.from_iterable(sorted(path.rglob(f"*{ending}")) for ending in ARROW.endings)
+        if (found := next((file for file in chain(files, of_hub) if file is not None), None)) is None:
+            return Guess(None, "no file is named after a split")
         path = file = found
     if path.is_dir():
         return Guess(TokenClassification.family, PARALLEL.name)

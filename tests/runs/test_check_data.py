@@ -503,6 +503,11 @@ def test_a_saved_data_set_has_its_splits(tmp_path: Path) -> None:
     rows = Dataset.from_dict({"sentence": [f"good {n}" for n in range(20)], "label": [0, 1] * 10})
     DatasetDict({"train": rows, "validation": rows.select(range(4))}).save_to_disk(str(tmp_path / "saved"))
     assert counts_of(check(tmp_path / "saved", "sst2"))[0] == {"train": 20, "validation": 4}
+    answers = [{"text": ["man"], "answer_start": [2]}] * 20
+    questions = Dataset.from_dict({"question": ["who?"] * 20, "context": ["a man"] * 20, "answers": answers})
+    DatasetDict({"train": questions}).save_to_disk(str(tmp_path / "questions"))
+    recipe, splits, _ = open_data(str(tmp_path / "questions"), None, {})
+    assert (recipe.family, splits) == ("question-answering", ("train",))
 
 
 def test_a_set_for_evaluation_alone(tmp_path: Path) -> None:
