@@ -44,9 +44,10 @@ class UsageError(UserError):
 
 
 class DataError(UserError):
-    """A file or data set that cannot be used as it is."""
+    """A file or data set that cannot be used as it is. warnings: what its reader noticed, which may say why."""
 
     exit_code = 3
+    warnings: tuple[str, ...] = ()
 
 
 class ModelError(UserError):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from bertkit.errors import DataError, MachineError, Stopped, UsageError, UserError
 from bertkit.model import peers
-from bertkit.progress import console, on_main_process, plain
+from bertkit.progress import console, on_main_process, plain, warn
 
 BUG = 1
 _LONGEST = 2000  # characters of an error, which may quote a value of any length
@@ -81,6 +81,8 @@ def end(error: BaseException) -> int:
     failure = explain(error)
     if failure is None:
         return _fail(f"{type(error).__name__}: {error}", "this is a bug in bertkit; BERTKIT_DEBUG=1 shows the traceback", BUG)
+    for line in failure.warnings if isinstance(failure, DataError) else ():
+        warn(line)
     return _fail(str(failure), failure.hint, failure.exit_code)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, TypeVar
@@ -149,6 +150,16 @@ class Examples:
         """The rows from `begin` up to `end`."""
         columns = {name: values[begin:end] for name, values in self.columns.items()}
         return replace(self, columns=columns, lines=self.lines[begin:end])
+
+
+@contextmanager
+def explained_by(rows: Examples) -> Iterator[None]:
+    """Give a DataError about these rows the warnings of their reader."""
+    try:
+        yield
+    except DataError as error:
+        error.warnings = error.warnings or rows.remarks.warnings
+        raise
 
 
 def is_blank(text: str) -> bool:

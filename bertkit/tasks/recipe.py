@@ -14,7 +14,7 @@ from numpy.typing import NDArray  # noqa: F401, Metric refers to it, and options
 from bertkit.config import DATA, USE, TrainConfig, convert, convert_values, filled, option, options_of
 from bertkit.errors import DataError, UsageError, did_you_mean, flag_of, listed, plural
 from bertkit.metrics.classification import Metric, greater_is_better
-from bertkit.readers import Examples, Remarks, join_blocks
+from bertkit.readers import Examples, Remarks, explained_by, join_blocks
 from bertkit.readers.columns import names_in
 from bertkit.readers.content import MAX_FILE_SIZE, STDIN
 from bertkit.readers.faults import summary_of
@@ -312,7 +312,8 @@ class Recipe(ABC):
         labelled: require everything that training needs; otherwise, for prediction, empty texts are accepted. Raises DataError
         with the row.
         """
-        return self._standardize(self.usable(rows, labelled=labelled), labelled=labelled)
+        with explained_by(rows):
+            return self._standardize(self.usable(rows, labelled=labelled), labelled=labelled)
 
     def usable(self, rows: Examples, *, labelled: bool) -> Examples:
         """The rows without `refused` ones. Raises DataError if none is left to train on."""
@@ -375,7 +376,8 @@ class Recipe(ABC):
 
 def settle_columns(recipe: Recipe, rows: Examples) -> Columns:
     """`find_columns`, and a note about unread columns, unless the data is the recipe's own. Raises DataError."""
-    columns = recipe.find_columns(rows)
+    with explained_by(rows):
+        columns = recipe.find_columns(rows)
     unused = unread_columns(replace(recipe, **columns.named), rows, labelled=True)
     notes = (f"{plural(len(unused), 'column')} not used: {listed(unused, 12)}",) if unused else ()
     return columns._replace(remarks=columns.remarks + Remarks(notes))

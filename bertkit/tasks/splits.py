@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.errors import DataError, UsageError, UserError, did_you_mean
-from bertkit.readers import Examples, Remarks, columns_of
+from bertkit.readers import Examples, Remarks, columns_of, explained_by
 from bertkit.readers.formats import SPLITS, kind_of_split
 from bertkit.readers.hub import other_shards
 from bertkit.readers.remote import path_of
@@ -113,9 +113,10 @@ class _Source:
     def _split(self, rows: Examples, share: float | Fold | None) -> list[Examples]:
         if share is None:
             return [rows]
-        named = _with_columns(self.recipe, rows)
-        rows = named.usable(rows, labelled=True)
-        text, labels = named.split_by(rows)
+        with explained_by(rows):
+            named = _with_columns(self.recipe, rows)
+            rows = named.usable(rows, labelled=True)
+            text, labels = named.split_by(rows)
         kept, held = split_examples(rows, share, seed=self.recipe.split_seed, labels=labels, text=text)
         return [kept, replace(held, remarks=held.remarks._replace(left_out=()))]  # `kept` reports them
 

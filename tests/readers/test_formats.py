@@ -463,12 +463,21 @@ def test_a_sheet_is_read_as_csv_would_be(tmp_path: Path) -> None:
         "value": ["3", "TRUE", "0.1", "2024-01-31", "2024-01-31 13:45:00", "13:45:00", "2024-01-31", ""],
     }
     assert examples.where(2) == f"{path}:5"
-    assert len(examples.remarks.notes) == 1
+    assert examples.remarks.warnings == (f"{path}: only the sheet 'Sheet' is read, not 'Sheet1'",)
     with pytest.raises(DataError, match="the file is empty in the sheet 'Sheet', the only one that is read"):
         read_file(write(tmp_path / "b.xlsx", workbook(sheets=2)))
     assert read_file(path, columns=("a", "b")).columns["a"][:2] == ["text", "NA"]
     assert read_file(write(tmp_path / "a", workbook(["a", "b"], [1, 2]))).columns == AS_TABLE
     assert read_file(write(tmp_path / "a", workbook(["a"], [], ["x"], [], ["y"], []))).columns == {"a": ["", "x", "", "y"]}
+
+
+@pytest.mark.parametrize("validation", ["50%", "notes.xlsx"])
+def test_what_a_reader_warns_of_comes_before_the_error(validation, tmp_path, tiny_model_dir, run_bertkit) -> None:
+    write(tmp_path / "notes.xlsx", workbook(["written by Ann"], ["do not edit"], ["twice"], sheets=2))
+    options = ("--validation", validation, "--model", tiny_model_dir, "--output-dir", "run")
+    ran = run_bertkit("finetune", "text-classification", "--train", "notes.xlsx", *options)
+    warning, error, _ = ran.err.splitlines()[-3:]
+    assert (ran.code, "only the sheet 'Sheet' is read" in warning, error[:22]) == (3, True, "error: it is not clear"), ran.err
 
 
 @pytest.mark.parametrize(

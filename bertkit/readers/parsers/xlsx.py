@@ -51,7 +51,7 @@ def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> I
     rows = _padded(without_empty_rows(_rows(sheet, content.source)), columns)
     try:
         for block in parse_table(rows, content.source, columns=columns, hint=_hint):
-            yield replace(block, remarks=Remarks((remark,) if others else ()) + block.remarks)
+            yield replace(block, remarks=Remarks.of(warning=remark if others else None) + block.remarks)
     except DataError as error:
         if others and error.where == content.source:  # of the whole sheet
             error.what += f" in the sheet {sheet.title!r}, the only one that is read"

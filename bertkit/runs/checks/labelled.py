@@ -100,8 +100,8 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     recipe, remarks = _settled(recipe, rows.get(splits[0]), pretrained)
     standardized = {split: _standardized(recipe, split, own) for split, own in rows.items()}
     examples_of = {split: each.examples for split, each in standardized.items() if each.examples is not None}
-    for split, examples in examples_of.items():
-        own = examples.remarks
+    for split, each in standardized.items():
+        own = each.remarks
         if lists_all:
             if others := [why for why in own.left_out if not any(f"({place})" in why for place in known)]:
                 what = f"{split}: {summary_of(others, verb='cannot use')}"
@@ -176,17 +176,20 @@ def _check_split(recipe: Recipe, split: str, own: _Standardized) -> Iterator[Fin
 class _Standardized(NamedTuple):
     """examples: of a split; None if they cannot be used even without labels. refused: why the split cannot be trained on.
     is_labelled: whether the examples have labels; in text classification, they may have some even if `refused` is not empty.
+    remarks: on the examples, or on the rows as they were read, which may explain why they cannot be used.
     """
 
     examples: Examples | None
     refused: list[Finding]
     is_labelled: bool
+    remarks: Remarks
 
 
 def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
     refused: list[Finding] = []
     try:
-        return _Standardized(recipe.standardize(rows, labelled=True), refused, is_labelled=True)
+        examples = recipe.standardize(rows, labelled=True)
+        return _Standardized(examples, refused, is_labelled=True, remarks=examples.remarks)
     except DataError as error:
         finding = _error(split, error)
         if split not in recipe.splits:  # a test split may have no labels
@@ -196,11 +199,11 @@ def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
         others = _others_refused(recipe, split, rows, error.where) if finding.severity == "error" and not blank else []
         refused += others
     try:
-        examples = replace(recipe.standardize(rows, labelled=False), remarks=rows.remarks)
-        return _Standardized(examples, refused, is_labelled="label" in examples.columns)
+        examples = recipe.standardize(rows, labelled=False)
+        return _Standardized(examples, refused, is_labelled="label" in examples.columns, remarks=rows.remarks)
     except DataError as error:
         refused += [finding for finding in [_error(split, error)] if finding not in refused and not others]
-        return _Standardized(None, refused, is_labelled=False)
+        return _Standardized(None, refused, is_labelled=False, remarks=rows.remarks)
 
 
 def _others_refused(recipe: Recipe, split: str, rows: Examples, reported: str | None) -> list[Finding]:
