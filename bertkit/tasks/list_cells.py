@@ -1,14 +1,15 @@
-"""Lists in the cells of a table, as pandas and others write them: ["a", "b"], ['a', 'b'], [1, 0], ('a',) or {'a', 'b'}."""
+"""Lists and objects in the cells of a table, as JSON or as Python writes them: ["a", "b"], ['a', 'b'], [1, 0], ('a',)."""
 
 from __future__ import annotations
 
 import ast
 import io
+import json
 import re
 import tokenize
 from typing import Any
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, excerpt
 
 _LIST = re.compile(r"""\[(['"].*['"]|-?\d+(\.\d*)?([,\s]+-?\d+(\.\d*)?)*)?\]$""", re.DOTALL)
 _QUOTED = re.compile(r"""(\[|\(|\{)\s*(nan\s*,\s*)*\{?\s*['"].*(\]|\)|\})$""", re.DOTALL)
@@ -28,22 +29,35 @@ def items_in(cell: str, where: str, hint: str) -> list[Any] | None:
     """The items of a cell that is a list; None for any other cell. where, hint: for the DataError about one that looks like a
     list but cannot be read, such as one of numpy, which has no commas.
     """
+    value = value_in(cell)
+    if isinstance(value, list):
+        return value
+    if looks_like_labels(cell):
+        raise DataError(f"the cell {excerpt(cell, 40)!r} looks like a list but cannot be read", where=where, hint=hint)
+    return None
+
+
+def value_in(cell: str) -> list[Any] | dict[Any, Any] | None:
+    """The list or object in a cell, None for any other cell; tuples and sets become lists."""
     text = cell.strip()
-    items = _read_list(text) if text[:1] in ("[", "(", "{") or text == "set()" else None
-    if items is None and looks_like_labels(text):
-        raise DataError(f"the cell {text[:40]!r} looks like a list but cannot be read", where=where, hint=hint)
-    return items
+    if text[:1] not in ("[", "(", "{") and text != "set()":
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = _read_literal(text)
+    return value if isinstance(value, (list, dict)) else None
 
 
-def _read_list(text: str) -> list[Any] | None:
-    """A list of literals; None for anything else, such as strings without commas between them, which Python would join."""
+def _read_literal(text: str) -> Any:
+    """What Python writes; None for anything else, such as strings without commas between them, which Python would join."""
     try:
         tree = ast.parse(text, mode="eval")
-        items = ast.literal_eval(tree)
+        value = ast.literal_eval(tree)
         strings = sum(token.type == tokenize.STRING for token in tokenize.generate_tokens(io.StringIO(text).readline))
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
         return None
     read = sum(isinstance(node, ast.Constant) and isinstance(node.value, str) for node in ast.walk(tree))
-    if strings != read or not isinstance(items, (list, tuple, set)):
+    if strings != read:
         return None
-    return sorted(items, key=str) if isinstance(items, set) else [*items]
+    return sorted(value, key=str) if isinstance(value, set) else [*value] if isinstance(value, tuple) else value

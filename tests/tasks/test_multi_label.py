@@ -70,6 +70,7 @@ def task_of(*labels: str, **fitted: Any) -> TextClassificationTask:
         ({"label": [str({*names}) if names else "[]" for names in NAMES]}, {}),
         ({"kinds": MARKS}, {"label": "kinds", "labels": ALL}),
         ({"kinds": [str(list(marks)) for marks in MARKS]}, {"label": "kinds", "labels": ALL}),  # of a table
+        ({"kinds": [["no yes".split()[mark] for mark in marks] for marks in MARKS]}, {"label": "kinds", "labels": ALL}),
         ({name: [marks[at] for marks in MARKS] for at, name in enumerate(ALL)}, {"label": ",".join(ALL)}),
         (
             {name: ["yes" if marks[at] else "No" for marks in MARKS] for at, name in enumerate(ALL)},
@@ -173,10 +174,21 @@ def test_a_list_unlike_other_marks_is_named(bad: Any) -> None:
     assert error.value.where == rows.where(2)
 
 
+def test_a_list_that_cannot_be_read_is_skipped() -> None:
+    rows = rows_of("['a', 'b']", "['a' 'b']", "['b']")
+    recipe = fit(rows.select([0, 2])).recipe
+    assert replace(recipe, on_error="skip").standardize(rows, labelled=True).columns["label"] == [("a", "b"), ("b",)]
+
+
+def test_numbers_of_classes_are_told_by_the_names_and_not_by_their_size() -> None:
+    """A split may hold only the first two of three classes."""
+    assert split_sets(rows_of([0], [1], [0, 1]), "label", None, None, ("a", "b", "c")) == [("a",), ("b",), ("a", "b")]
+
+
 def test_empty_cells_among_marks_are_counted() -> None:
     rows = rows_of(text=list(TEXTS[:4]), x=[1, None, None, 0], y=["0", "1", "", "1"])
     (warning,) = TextClassification(text="text", label="x,y", multi_label=True).find_columns(rows).remarks.warnings
-    assert warning == f"1 row with empty cells among its labels, read as 0 ({rows.where(1)})"
+    assert warning == f"1 row has empty cells in the columns of labels, which are read as 0 ({rows.where(1)})"
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])

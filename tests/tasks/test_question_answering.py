@@ -533,7 +533,8 @@ FIRST, SECOND = ({"id": name, "question": asks, "context": CONTEXT} for name, as
 DICTS = FIRST | {"answers": {"text": ["two"], "answer_start": [4]}}, SECOND | {"answers": {"text": [], "answer_start": []}}
 TABLE = f"id,question,context,answer,answer_start\na,who,{CONTEXT},two,4.0\nb,what,{CONTEXT},,\n"
 IMPOSSIBLE = {"answers": [{"text": "one", "answer_start": 0}], "is_impossible": "true"}
-IN_CELL = """ "{'text': ['two'], 'answer_start': [4]}" """.strip()
+IN_CELL = "\"{'text': ['two'], 'answer_start': [4]}\""
+AS_JSON = r'''"{""text"": [""\u0074wo""], ""answer_start"": [4], ""by"": null, ""sure"": true}"'''
 MARKED = f"id,question,context,answer,is_impossible\na,who,{CONTEXT},{IN_CELL},False\nb,what,{CONTEXT},{IN_CELL},1.0\n"
 RENAMED = TABLE.replace("question", "q", 1).replace("context", "page", 1).replace("answer,", "said,", 1)
 
@@ -550,12 +551,9 @@ RENAMED = TABLE.replace("question", "q", 1).replace("context", "page", 1).replac
         (squad(asked("a", "two"), asked("b", "one", question="what") | {"is_impossible": True}), "rows.json", {}),
         (TABLE, "rows.csv", {}),
         (TABLE.replace("answer,", "answer_text,", 1), "rows.csv", {}),
-        (
-            f"id,question,context,answer,is_impossible\na,who,{CONTEXT},{IN_CELL},False\nb,what,{CONTEXT},{IN_CELL},1.0\n",
-            "x.csv",
-            {},
-        ),
+        (MARKED, "rows.csv", {}),
         (f"id,question,context,answer\na,who,{CONTEXT},{IN_CELL}\nb,what,{CONTEXT},\n", "rows.csv", {}),
+        (f"id,question,context,answer\na,who,{CONTEXT},{AS_JSON}\nb,what,{CONTEXT},[]\n", "rows.csv", {}),
         (RENAMED, "rows.csv", {"question": "q", "context": "page", "answers": "said"}),
     ],
 )
@@ -564,6 +562,11 @@ def test_one_data_set_in_every_form(tmp_path: Path, content: str, name: str, opt
     assert load(tmp_path, content, name, **options).columns == expected
     recipe = QuestionAnswering(dataset=lambda split: [row | {"title": "t"} for row in DICTS]).resolved()
     assert recipe.standardize(read_splits(recipe).rows["train"], labelled=True).columns == expected
+
+
+def test_answers_in_brackets_are_texts(tmp_path: Path) -> None:
+    table = "question,context,answer\nwhich?,see [1] and [2],[1]\nand?,see [1] and [2],[2]\n"
+    assert load(tmp_path, table, "rows.csv").columns["answers"] == [[("[1]", None)], [("[2]", None)]]
 
 
 def test_answers_of_impossible_questions_are_ignored_with_a_warning(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,10 +11,12 @@ from bertkit.errors import DataError, listed, plural
 from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import require_column
 from bertkit.tasks.labels import mark_of
+from bertkit.tasks.list_cells import value_in
 
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
 _ONE_FORM = ('write the text as a list: ["..."]', 'write a text, "" for no answer')  # by whether the first row holds text
 _COLUMNS = ("answers", "answer", "answer_text")
+_WRITTEN = re.compile(r"""\{|\[\s*[\]{'"]""")  # how an object, or a list of texts or objects, begins in a cell
 _ENOUGH = 100_000  # characters are enough to tell the language
 _CHINESE = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]"  # compiled on first use, as that takes milliseconds
 
@@ -62,7 +63,9 @@ def read_answers(examples: Examples, column: str | None) -> tuple[list[Answers],
     ignored = []
     for row, value in enumerate(examples.columns.get("is_impossible", ())):
         if (mark := mark_of(value)) is None:
-            raise DataError(f"is_impossible is {value!r}; expected true or false", where=examples.where(row), hint=FIX_ROW)
+            raise DataError(
+                f"column 'is_impossible' holds {value!r}; expected true or false", where=examples.where(row), hint=FIX_ROW
+            )
         if mark and answers[row]:
             ignored.append(row)
             answers[row] = []
@@ -76,7 +79,7 @@ def _all_answers(examples: Examples, name: str) -> list[Answers]:
     others = replace(examples, columns={each: examples.columns[each] for each in examples.columns if each != "answer_start"})
     values = examples.columns[require_column(others, name, option="--answers")]
     cells = {row: value.strip() for row, value in enumerate(values) if isinstance(value, str) and value.strip()}
-    if cells and all(cell[0] in "{[" for cell in cells.values()):
+    if cells and all(map(_WRITTEN.match, cells.values())):
         values = [_in_cell(cells.get(row, "[]"), examples.where(row), name) for row in range(len(values))]
     is_text = [isinstance(value, str) for value in values if isinstance(value, (str, list, dict))]
     if not any(is_text):
@@ -98,12 +101,11 @@ def _all_answers(examples: Examples, name: str) -> list[Answers]:
 
 
 def _in_cell(cell: str, where: str, column: str) -> Any:
-    """The list or object that a cell of a table holds, as JSON or as Python writes it."""
-    try:
-        return ast.literal_eval(cell)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    """The list or object that a cell of a table holds. Raises DataError for one that cannot be read."""
+    if (value := value_in(cell)) is None:
         what = f"column {column!r} holds {cell[:60]!r}, an object that cannot be read"
-        raise DataError(what, where=where, hint="save the data as JSON lines or Parquet") from None
+        raise DataError(what, where=where, hint="save the data as JSON lines or Parquet")
+    return value
 
 
 def _answers(value: Any, where: str, column: str) -> Answers:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bertkit.errors import DataError, plural
 from bertkit.readers import FIX_ROW, Examples
 from bertkit.tasks.labels import class_name, is_missing, label_name, mark_of, no_labels, refuse_missing, unknown_label
-from bertkit.tasks.list_cells import items_in
+from bertkit.tasks.list_cells import items_in, looks_like_labels, value_in
 
-_MARKS = {"0", "1", "0.0", "1.0", "True", "False"}
 SEPARATORS = ("|", ";", ",")
 NamesOfRow = tuple[str, ...]
 
@@ -48,7 +46,7 @@ def split_sets(
         if labels is None or len(labels) != width:
             what = f"the lists in column {examples.own_name(column)!r} have a 0 or 1 for each of {width} labels"
             raise DataError(what, where=examples.source, hint=f"name these {width} labels in order: --labels first,second,...")
-    if names is None and labels and not any(map(str.isdecimal, labels)) and any(map(_has_numbers, values)):
+    if names is None and labels and not width and not any(map(str.isdecimal, labels)) and _are_numbers(values):
         names = labels
     sets: list[NamesOfRow | None] = []
     for row, value in enumerate(values):
@@ -75,10 +73,10 @@ def split_sets(
 def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None, examples: Examples) -> int:
     """The length of lists that have a 0 or 1 for each label; 0 if the lists are sets of names.
 
-    They are sets if no item is repeated, or if 0 or 1 is a label. But if there are only [0, 1] and [1, 0], they mark two
+    They are sets if no item is repeated, or if a label is a mark itself. But if there are only [0, 1] and [1, 0], they mark two
     labels: as sets, all rows would be the same. Raises DataError with the row for a list unlike the others, if most are marks.
     """
-    if labels and {"0", "1"} & {*labels}:
+    if any(mark_of(label) is not None for label in labels or ()):
         return 0
     lists = {row: value for row, value in enumerate(values) if isinstance(value, list)}
     marked = [items for items in lists.values() if _are_marks(items)]
@@ -89,44 +87,34 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
         unlike = (row for row, items in lists.items() if len(items) != width or not _are_marks(items))
         if (bad := next(unlike, None)) is not None:
             what = f"the list is {lists[bad]!r}; expected a 0 or 1 for each of {width} labels, as in other rows"
-            raise DataError(what, where=examples.where(bad), hint=FIX_ROW)
+            raise DataError(what, where=examples.where(bad), hint="correct or remove the row")
         return width
     may_be_two = [*widths] == [2] and names is None and len(labels or "ab") == 2
     return next(iter(widths)) if len(marked) == len(lists) and len(widths) == 1 and (repeated or may_be_two) else 0
 
 
-def _has_numbers(value: Any) -> bool:
-    """Whether a value is a list with the number of a class, which is no mark."""
-    return isinstance(value, list) and any(isinstance(item, int) and item > 1 for item in value)
+def _are_numbers(values: Sequence[Any]) -> bool:
+    """Whether lists hold numbers of classes: integers that cannot all be marks, which are equally many in each row."""
+    lists = [value for value in values if isinstance(value, list)]
+    may_be_marks = {*map(len, lists)} - {1} == {*map(len, lists[:1])} and all(map(_are_marks, lists))
+    return any(type(item) is int for items in lists for item in items) and not may_be_marks
 
 
-def _are_marks(items: list[Any]) -> bool:
-    return {*map(str, items)} <= _MARKS
+def _are_marks(items: Iterable[Any]) -> bool:
+    return all(not is_missing(item) and mark_of(item) is not None for item in items)
 
 
 def _cells(examples: Examples, column: str) -> list[str]:
     """The cells of a column that are texts, but no lists."""
-    values = enumerate(examples.columns[column])
-    return [value for row, value in values if isinstance(value, str) and _parsed(value, examples.where(row)) is value]
-
-
-def _json_list(cell: str) -> list[Any] | None:
-    """The list in a cell that is JSON, as `bertkit predict` writes it; None for other cells."""
-    try:
-        value = json.loads(cell) if cell.lstrip().startswith("[") else None
-    except ValueError:
-        return None
-    return value if isinstance(value, list) else None
+    texts = (value for value in examples.columns[column] if isinstance(value, str))
+    return [text for text in texts if value_in(text) is None and not looks_like_labels(text)]
 
 
 def _parsed(value: Any, where: str) -> Any:
     """The list in a cell that is written as one; any other value unchanged. where: for the DataError of `items_in`."""
     if isinstance(value, dict) and [*value] == ["choices"]:  # as Label Studio writes several
         return value["choices"]
-    if not isinstance(value, str):
-        return value
-    if (items := _json_list(value)) is None:
-        items = items_in(value, where, "write the labels as JSON, or separated by |")
+    items = items_in(value, where, "write the labels as JSON, or separated by |") if isinstance(value, str) else None
     return value if items is None else items
 
 
@@ -136,7 +124,8 @@ def empty_marks_warning(examples: Examples, columns: Sequence[str]) -> tuple[str
     some = [row for row, missing in enumerate(rows) if any(missing) and not all(missing)]
     if not some:
         return ()
-    return (f"{plural(len(some), 'row')} with empty cells among its labels, read as 0 ({', '.join(examples.places(some))})",)
+    what = f"{plural(len(some), 'row')} {'has' if len(some) == 1 else 'have'} empty cells in the columns of labels"
+    return (f"{what}, which are read as 0 ({', '.join(examples.places(some))})",)
 
 
 def marked_sets(examples: Examples, columns: Sequence[str]) -> list[NamesOfRow | None]:

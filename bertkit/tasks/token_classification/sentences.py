@@ -15,7 +15,7 @@ from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.parsers.conll import COLUMNS, CONLLU_LINES, is_column_of_conll
 from bertkit.tasks.labels import class_name
-from bertkit.tasks.list_cells import items_in, looks_like_list
+from bertkit.tasks.list_cells import items_in, looks_like_list, value_in
 from bertkit.tasks.token_classification.tags import tags_of
 from bertkit.tasks.token_classification.whole_words import WHOLE
 from bertkit.text.words import CJK, split_words
@@ -248,12 +248,11 @@ def _entities(value: Any, text: str, where: str) -> list[tuple[int, int, str]]:
     if value is None:  # as in a task of Label Studio that nobody has annotated
         hint = f"a text without entities has an empty list; {FIX_ROW}"
         raise DataError("the text is not annotated", where=where, hint=hint)
-    if isinstance(value, str):  # a cell of a table
-        value = items_in(value, where, _HINT) if value.strip() else []
-    if not isinstance(value, list):
+    listed = (value_in(value) if value.strip() else []) if isinstance(value, str) else value
+    if not isinstance(listed, list):
         raise DataError(f"the entities are {value!r}; expected a list, empty if there are none", where=where, hint=_HINT)
     entities = []
-    for entity in value:
+    for entity in listed:
         parts = _parts(entity) if isinstance(entity, dict) else entity
         if not isinstance(parts, (list, tuple)) or list(map(type, parts)) != [int, int, str] or not parts[2]:
             raise DataError(f"{entity!r} is not an entity", where=where, hint=_HINT)
