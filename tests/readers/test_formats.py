@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import random
+import re
 import struct
 import sys
 from collections.abc import Callable
@@ -326,6 +327,21 @@ def test_a_header_that_is_read_as_data_is_named(tmp_path: Path, text: str, warns
     assert not read_file(file, columns=tuple(first.split(", "))).remarks.warnings
 
 
+def test_a_value_in_a_column_without_a_name_is_an_error_of_its_row(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label,\ngood,a,\nnice,a,note\nbad,b,\n")
+    assert refused(read_file, path).where == f"{path}:3"
+    examples = read_file(path, on_error="skip")
+    assert (examples.columns["text"], len(examples.remarks.warnings)) == (["good", None, "bad"], 1)
+    assert "the header has no name, but here" in examples.remarks.warnings[0]
+
+
+def test_a_header_again_is_a_warning(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label\ngood,a\ntext,label\nbad,b\n")  # as `cat a.csv b.csv` joins files
+    warning = f"a row repeats the header: are these several files in one? ({path}:3)"
+    assert read_file(path).remarks.warnings == (warning,)
+    assert not read_file(path, columns=("text", "label")).remarks.warnings
+
+
 def test_a_broken_row_of_a_table_on_the_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,text\n1,go away\n2,win a prize, now\n")))
     assert refused(read_file, "-").where == "stdin:3"
@@ -464,7 +480,7 @@ def test_a_sheet_is_read_as_csv_would_be(tmp_path: Path) -> None:
     }
     assert examples.where(2) == f"{path}:5"
     assert examples.remarks.warnings == (f"{path}: only the sheet 'Sheet' is read, not 'Sheet1'",)
-    with pytest.raises(DataError, match="the file is empty in the sheet 'Sheet', the only one that is read"):
+    with pytest.raises(DataError, match=re.escape("the file is empty (sheet 'Sheet', the only one that is read)")):
         read_file(write(tmp_path / "b.xlsx", workbook(sheets=2)))
     assert read_file(path, columns=("a", "b")).columns["a"][:2] == ["text", "NA"]
     assert read_file(write(tmp_path / "a", workbook(["a", "b"], [1, 2]))).columns == AS_TABLE

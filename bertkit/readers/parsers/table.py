@@ -58,21 +58,23 @@ def parse_table(
         empty = False
         if len(full) > width:
             rows = [row if any(map(str.strip, row[width:])) else row[:width] for row in rows]
-            wide = ((line, row) for line, row in zip(lines, rows, strict=True) if width < len(row) <= len(full))
-            if not columns and (found := next(wide, None)):
-                line, row = found
-                what = f"column {width + 1} of the header has no name, but here it has a value"
-                raise DataError(what, where=f"{source}:{line}", hint=f"name each column in the header; else {hint(row, width)}")
         if set(map(len, rows)) != {width} or (broken and keep_broken):
             if ragged := next((each for each in zip(lines, rows, strict=True) if len(each[1]) != width), None):
-                what = f"found {plural(len(ragged[1]), 'field')}, expected {width}: {in_quotes(', '.join(names), 80)}"
-                error = DataError(what, where=f"{source}:{ragged[0]}", hint=hint(ragged[1], width))
+                line, row = ragged
+                what, to_do = f"found {plural(len(row), 'field')}, expected {width}: {in_quotes(', '.join(names), 80)}", ""
+                if not columns and width < len(row) <= len(full):
+                    what = f"column {width + 1} of the header has no name, but here it has a value"
+                    to_do = "name each column in the header; else "
+                error = DataError(what, where=f"{source}:{line}", hint=to_do + hint(row, width))
                 if not keep_broken:
                     raise error
                 if not told:
                     remarks, told = remarks + Remarks.of(warning=error.line), True
             whole = [len(row) == width and line not in broken for line, row in zip(lines, rows, strict=True)]
             rows = [row if is_whole else [None] * width for row, is_whole in zip(rows, whole, strict=True)]
+        if not columns and header in rows:
+            line = lines[rows.index(header)]
+            remarks += Remarks.of(warning=f"a row repeats the header: are these several files in one? ({source}:{line})")
         values = map(list, zip(*rows, strict=True))
         yield Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines, remarks=remarks)
     if empty:

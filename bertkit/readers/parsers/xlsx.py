@@ -54,7 +54,7 @@ def parse_xlsx(content: Content, *, columns: tuple[str, ...] | None = None) -> I
             yield replace(block, remarks=Remarks.of(warning=remark if others else None) + block.remarks)
     except DataError as error:
         if others and error.where == content.source:  # of the whole sheet
-            error.what += f" in the sheet {sheet.title!r}, the only one that is read"
+            error.what += f" (sheet {sheet.title!r}, the only one that is read)"
         raise
 
 
@@ -96,7 +96,8 @@ def _text(value: Any) -> str:
 
 def _hint(row: list[str], width: int) -> str:
     title = f"{IF_TITLE}; else " if width == 1 else ""
-    return f"{title}clear the cell {row[width]!r:.40}, right of the header's last column, or name its column"
+    cell = next(filter(None, row[width:]))
+    return f"{title}clear the cell {cell!r:.40}, right of the header's last column, or name its column"
 
 
 @contextmanager
