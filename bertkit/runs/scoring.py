@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -16,6 +17,7 @@ from bertkit.runs.encoded import Split
 from bertkit.runs.forward import outputs_of_each
 from bertkit.tasks.counts import lines_of
 from bertkit.tasks.presentation import Prediction
+from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 from bertkit.training.state import TrainState
 
@@ -75,6 +77,11 @@ def refuse_not_finite(loss: float, split: str) -> None:
     if not math.isfinite(loss):
         hint = "train with a lower --learning-rate, a higher --warmup-ratio, or --precision fp32"
         raise UsageError(f"the loss on {split} is {loss}", hint=hint)
+
+
+def published_scores(recipe: Recipe, model: str) -> dict[str, float]:
+    """The recipe's reference scores for this model (a hub id or folder) as shares of 1, by "split/metric"."""
+    return {name: percent / 100 for name, percent in recipe.reference.get(Path(model).name, {}).items()}
 
 
 def scores_table(state: TrainState, title: str, published: Mapping[str, float] | None = None) -> Table:

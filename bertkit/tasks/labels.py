@@ -9,6 +9,7 @@ import reprlib
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from shlex import quote
 from typing import Any
 
@@ -91,12 +92,12 @@ def refuse_numbers(examples: Examples, column: str) -> None:
             continue
         count += 1
         name = label_name(value)
-        if name in names or _NUMBER.fullmatch(name):
+        if name in names or _NUMBER.fullmatch(name) or _DECIMAL_COMMA.fullmatch(name):
             names.setdefault(name, row)
         else:
             others.append(row)
     own, hint = examples.own_name(column), "add --regression to predict a number, or --classes if each number is a class"
-    decimals = [name for name in names if not float(name).is_integer()]
+    decimals = [name for name in names if "," in name or not float(name).is_integer()]
     if others:
         if 4 * len(others) <= count and (decimals or len(names) > _MOST_CLASSES):
             found = _cells(examples, column, others)
@@ -106,9 +107,23 @@ def refuse_numbers(examples: Examples, column: str) -> None:
         return
     if decimals:
         first = min(decimals, key=names.__getitem__)
+        if "," in first:
+            hint = (
+                "to predict numbers, write a point in place of the comma and add --regression; add --classes if it is a class"
+            )
         raise DataError(f"the label in column {own!r} is the decimal {first}", where=examples.where(names[first]), hint=hint)
     if len(names) > _MOST_CLASSES:
         raise DataError(f"the labels in column {own!r} are {len(names)} different numbers", where=examples.source, hint=hint)
+
+
+def refuse_many_labels(examples: Examples, column: str) -> None:
+    """Raise DataError for labels that hardly repeat, as ids or texts do not."""
+    names = {label_name(value) for value in examples.columns[column] if not is_missing(value)}
+    if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2:
+        own = examples.own_name(column)
+        what = f"column {own!r} has {len(names)} distinct values in {len(examples)} rows, too many for classes"
+        hint = "choose another column with --label, or add --classes if it is the right one"
+        raise DataError(what, where=examples.source, hint=hint)
 
 
 def _cells(examples: Examples, column: str, rows: Sequence[int]) -> str:
@@ -141,12 +156,6 @@ def derive_labels(examples: Examples, column: str, *, are_classes: bool = False)
     if len(names) == 1:
         what = f"every row has the label {next(iter(names))!r}; expected two or more labels"
         raise DataError(what, where=examples.source, hint=_MINUS_ONE if any(str(value) == "-1" for value in values) else None)
-    if len(names) > _MOST_CLASSES and len(names) > len(examples) / 2 and not are_classes:
-        what = f"column {own!r} has {len(names)} distinct values in {len(examples)} rows, too many for classes"
-        hint = "choose another column with --label, or add --classes if it is the right one"
-        if all(_DECIMAL_COMMA.fullmatch(name) or _NUMBER.fullmatch(name) for name in names):
-            hint = "if these are numbers to predict, write a point in place of the comma and add --regression"
-        raise DataError(what, where=examples.source, hint=hint)
     are_numbers = all(re.fullmatch("-?[0-9]{1,100}", name) for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if are_numbers else None))  # 01 and 1: in the same order
 
@@ -168,7 +177,7 @@ def spelling_warnings(names: Iterable[str]) -> tuple[str, ...]:
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         plain = " ".join(name.casefold().split())
-        groups[str(float(plain)) if _NUMBER.fullmatch(plain) else plain].append(name)
+        groups[str(Decimal(plain).normalize()) if _NUMBER.fullmatch(plain) else plain].append(name)
     blank = [f"the label {name!r} is only white space; if it means no label, leave it empty" for name in groups.pop("", [])]
     alike = "labels that differ only in case, white space or the form of a number are learned separately"
     groups_of_many = (sorted(group) for group in groups.values() if len(group) > 1)
@@ -272,12 +281,13 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
             what = (
                 f"{len(refused)} of {len(values)} rows have no finite number in column {examples.own_name(column)!r}: {found}"
             )
-        hint = f"correct the {'row' if len(refused) == 1 else 'rows'}, or leave out --regression for classes"
+        them = "it" if len(refused) == 1 else "them"
+        hint = f"correct {them}, or skip such rows with --on-error skip; for classes leave out --regression"
         commas = sum(_DECIMAL_COMMA.fullmatch(str(values[row])) is not None for row in refused)
-        if commas == len(refused) or (commas and len(refused) < len(values)):
-            hint = "write the numbers with a decimal point, such as 1.5 for 1,5"
-        elif any(_THOUSANDS.fullmatch(str(values[row])) for row in refused):
+        if any(_THOUSANDS.fullmatch(str(values[row])) for row in refused):
             hint = "write the numbers without separators of thousands, such as 2630.5 for 2,630.5"
+        elif commas == len(refused) or (commas and len(refused) < len(values)):
+            hint = "write the numbers with a decimal point, such as 1.5 for 1,5"
         elif 1 < len(refused) == len(values):
             hint = "is this the right column? --label NAME names another one"
         raise DataError(what, where=examples.where(refused[0]), hint=hint)

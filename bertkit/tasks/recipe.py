@@ -302,6 +302,10 @@ class Recipe(ABC):
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         """The columns that a recipe with known columns reads; labelled: in training. Raises DataError if one is missing."""
 
+    def refuse_unlearnable(self, rows: Examples) -> None:
+        """Raise DataError for training rows, before any are held out, whose labels are none."""
+        return
+
     @abstractmethod
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Hashable, ...]] | None]:
         """How to hold out rows: the columns whose equal values must stay on one side, and the labels to stratify by."""
@@ -401,11 +405,6 @@ def refuse_without_effect(recipe: Any) -> None:
         if each.needs is not None and getattr(recipe, name) not in (None, False) and not getattr(recipe, each.needs):
             needed = declared[each.needs].flag
             raise UsageError(f"{each.flag} has no effect without {needed}", hint=f"add {needed}, or leave it out")
-
-
-def published_scores(recipe: Recipe, model: str) -> dict[str, float]:
-    """The recipe's reference scores for this model (a hub id or folder) as shares of 1, by "split/metric"."""
-    return {name: percent / 100 for name, percent in recipe.reference.get(Path(model).name, {}).items()}
 
 
 def _no_option(name: str, family: str, known: Sequence[str]) -> UsageError:

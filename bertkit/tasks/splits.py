@@ -116,6 +116,7 @@ class _Source:
         with explained_by(rows):
             named = _with_columns(self.recipe, rows)
             rows = named.usable(rows, labelled=True)
+            named.refuse_unlearnable(rows)
             text, labels = named.split_by(rows)
         kept, held = split_examples(rows, share, seed=self.recipe.split_seed, labels=labels, text=text)
         return [kept, replace(held, remarks=held.remarks._replace(left_out=()))]  # `kept` reports them

@@ -23,10 +23,10 @@ from bertkit.features import Features, Ragged
 from bertkit.model.config import BertConfig
 from bertkit.model.heads import BertForSequenceClassification
 from bertkit.readers import Examples
+from bertkit.runs.scoring import published_scores
 from bertkit.tasks import TextClassification, TextClassificationTask
 from bertkit.tasks.baselines import BAG_OF_WORDS, MAJORITY
 from bertkit.tasks.catalog import load_recipe
-from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
 from bertkit.text.tokenizer import Tokenizer

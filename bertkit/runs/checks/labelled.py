@@ -87,6 +87,8 @@ class Checked:
 def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | None) -> Checked:
     """Check the splits of a recipe; the first is for training. Without a model, tokens are not checked."""
     refuse_int8(recipe.training.precision, "training")
+    if recipe.names_files and "validation" not in splits:  # rows to be held out are checked with the others
+        recipe = replace(recipe, validation=recipe.train)
     rows, findings = _read(recipe, splits)
     known = [place for finding in findings for place in finding.places]
     faults = [finding.what.partition(": ")[2] for finding in findings if finding.places]  # without the split's name
@@ -128,13 +130,11 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
 
 def _read(recipe: Recipe, splits: Sequence[str]) -> tuple[dict[str, Examples], list[Finding]]:
     """The rows of the splits that can be read, and why the others cannot."""
-    # If held-out rows are not a split of their own, all rows are checked together.
-    whole = replace(recipe, validation=recipe.train) if recipe.names_files and "validation" not in splits else recipe
     rows: dict[str, Examples] = {}
     findings: dict[str, Finding] = {}  # by the error, which held-out rows share with the training rows
     for split in splits:
         try:
-            rows |= read_splits(whole, [split]).rows
+            rows |= read_splits(recipe, [split]).rows
         except DataError as error:
             findings.setdefault(str(error), _error(split, error))
     return rows, [*findings.values()]

@@ -28,11 +28,10 @@ from bertkit.runs.evaluation.seen_rows import warn_if_seen
 from bertkit.runs.inference.language_model import is_language_model, refuse_task_options
 from bertkit.runs.inference.task_predictor import TaskPredictor
 from bertkit.runs.output_paths import refuse_unfit_folder
-from bertkit.runs.scoring import Scored
+from bertkit.runs.scoring import Scored, published_scores
 from bertkit.runs.series import runs_to_use
 from bertkit.runs.target import Opened, open_target, refuse_shared_pipes
 from bertkit.tasks.presentation import Prediction
-from bertkit.tasks.recipe import published_scores
 from bertkit.tasks.saved import refuse_code
 from bertkit.tasks.task import Task
 from bertkit.training.state import is_loss

@@ -22,11 +22,11 @@ from bertkit.runs.directory import NEW_FOLDER, RUN, replaced
 from bertkit.runs.finetuning.finetune import Given, finetune
 from bertkit.runs.request import Request
 from bertkit.runs.run_file import changed_settings, finished_run, read_run_file, refuse_changed
-from bertkit.runs.scoring import CONSTANT
+from bertkit.runs.scoring import CONSTANT, published_scores
 from bertkit.runs.series import Series, summarize
 from bertkit.runs.target import open_model_or_run
 from bertkit.tasks.defaults import choose_settings
-from bertkit.tasks.recipe import Recipe, published_scores
+from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import without_derived
 from bertkit.tasks.splits import read_splits
 

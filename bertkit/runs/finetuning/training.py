@@ -31,9 +31,9 @@ from bertkit.runs.evaluation.evaluate import score_intervals
 from bertkit.runs.finetuning.baselines import Baselines, fit_baselines
 from bertkit.runs.inference.task_predictor import predict_with_progress
 from bertkit.runs.publishing.card import model_card
-from bertkit.runs.scoring import CONSTANT, Scored, score_splits, scores_table
+from bertkit.runs.scoring import CONSTANT, Scored, published_scores, score_splits, scores_table
 from bertkit.runs.target import open_target
-from bertkit.tasks.recipe import Recipe, published_scores
+from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.task import Task
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import train

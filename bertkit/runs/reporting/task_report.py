@@ -21,10 +21,10 @@ from bertkit.runs.inference.explanation import Explanation
 from bertkit.runs.inference.predictor import Predictor
 from bertkit.runs.reporting.reported_run import ReportedRun, draw_curves
 from bertkit.runs.reporting.slices import describe_slices
+from bertkit.runs.scoring import published_scores
 from bertkit.runs.target import open_target
 from bertkit.tasks import TextClassificationTask
 from bertkit.tasks.class_report import describe_reliability
-from bertkit.tasks.recipe import published_scores
 from bertkit.text.words import split_words
 
 _LEAST = 0.1  # words with at least this share of the largest weight are marked

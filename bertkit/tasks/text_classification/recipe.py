@@ -36,7 +36,16 @@ from bertkit.readers.columns import (
     similar_name,
 )
 from bertkit.tasks.class_loss import ClassLossRecipe
-from bertkit.tasks.labels import class_name, is_missing, is_nested, label_name, number_of, refuse_nested_labels, refuse_numbers
+from bertkit.tasks.labels import (
+    class_name,
+    is_missing,
+    is_nested,
+    label_name,
+    number_of,
+    refuse_many_labels,
+    refuse_nested_labels,
+    refuse_numbers,
+)
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns
 from bertkit.tasks.text_classification.label_sets import (
@@ -153,6 +162,15 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         self._require_label(rows, columns)
         return {*texts, *columns.values(), *self._marks}
 
+    def refuse_unlearnable(self, rows: Examples) -> None:
+        """As in every family: numbers, or labels that hardly repeat, of which many occur only once, and cannot be held out."""
+        label = self._columns_by_role(rows).get("label", "")
+        if label not in rows.columns or self.regression or self.multi_label or self.classes or self.labels:
+            return
+        if label not in rows.label_names:
+            refuse_numbers(rows, label)
+            refuse_many_labels(rows, label)
+
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         columns = self._columns_by_role(rows)
         rows = self._unlisted(rows, columns)
@@ -164,8 +182,6 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         if self.multi_label:
             return texts, [names or () for names in self._label_sets(rows, columns)[0] or ()]
         refuse_nested_labels(rows, columns["label"])
-        if not (self.classes or self.labels or columns["label"] in rows.label_names):
-            refuse_numbers(rows, columns["label"])  # many of these occur only once, so rows cannot be split by label
         return texts, _shared((label,) for label in rows.columns[columns["label"]])
 
     def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:
