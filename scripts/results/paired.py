@@ -37,7 +37,7 @@ class Ways:
         header = ["data set", "validation rows", "score", before, after, f"{after} - {before}, points"]
         rows = [*map(row, results)]
         if all("seeds_alone" in values for values in results):
-            header.append("by seeds alone")
+            header.append("over seeds, same rows")
             for cells, values in zip(rows, results, strict=True):
                 of_seeds = {"difference": values["seeds_alone"]["mean"], "interval": values["seeds_alone"]["interval"]}
                 cells.append(comparison.difference_text(of_seeds))

@@ -154,6 +154,6 @@ def test_both_ways_train_alike_and_are_compared(way: paired.Paired, monkeypatch:
     header, _, *rows = way.ways.render(values, values).splitlines()
     before, after = way.ways.options
     assert (
-        header == f"| data set | validation rows | score | {before} | {after} | {after} - {before}, points | by seeds alone |"
+        header == f"| data set | validation rows | score | {before} | {after} | {after} - {before}, points | over seeds, same rows |"
     )
     assert rows[:3] == [f"| {' | '.join(cells)} |"] * 2 + [""]
