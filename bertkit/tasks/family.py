@@ -31,6 +31,7 @@ from bertkit.readers.formats import (
 from bertkit.readers.parsers.parallel import is_parallel
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
 from bertkit.tasks.multiple_choice.recipe import guess_choices
+from bertkit.tasks.question_answering.references import usual_column
 from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.sources import refuse_url
 from bertkit.tasks.token_classification.sentences import LISTS
@@ -96,19 +97,19 @@ def _lacks(family: type[Recipe], option: str) -> bool:
     return option not in options_of(family) and option not in options_of(TrainConfig)
 
 
-_QUESTIONS, _CONTEXTS = {"question"}, {"context", "paragraph", "passage"}
-_ANSWERS = {"answers", "answer", "answer_text"}
 # Whether these column names, and these option names, are enough to train each family; the more specific ones first.
 _FITS: dict[str, Callable[[Collection[str], Collection[str]], bool]] = {
     TokenClassification.family: lambda names, given: _have_tags(names) and not _have_labels(names, given),
     MultipleChoice.family: lambda names, given: (
         guess_choices(names) is not None and ("label" in given or guess_column(names, "answer") is not None)
     ),
-    QuestionAnswering.family: lambda names, given: all(
-        not usual.isdisjoint(name.lower() for name in names) for usual in (_QUESTIONS, _CONTEXTS, _ANSWERS)
+    QuestionAnswering.family: lambda names, given: (
+        all(usual_column(names, role) for role in ("question", "context", "answers"))
+        and ("answers" in names or guess_column(names, "label") is None)  # else whether an answer is right
     ),
     TextClassification.family: lambda names, given: (
-        {"text", "label"} <= {*given} or (_have_labels(names, given) and not _have_tags(names) and "context" not in names)
+        {"text", "label"} <= {*given}
+        or (_have_labels(names, given) and not _have_tags(names) and not usual_column(names, "context"))
     ),
 }
 

@@ -72,10 +72,9 @@ def render(values: Mapping[str, Any]) -> str:
             model,
             f"{each['steps']:,}",
             f"**{each['loss']:.3f}**",
-            f"{values['models'][BASELINE]['loss'] - each['loss']:+.3f}",
+            "-" if model == BASELINE else f"{values['models'][BASELINE]['loss'] - each['loss']:+.3f}",
             each["commit"][:12],
         ]
         for model, each in values["models"].items()
     ]
-    rows[0][3] = "-"  # the baseline
     return markdown.block([values], markdown.table(HEADER, rows, numbers_from=1))

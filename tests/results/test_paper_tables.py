@@ -153,7 +153,6 @@ def test_both_ways_train_alike_and_are_compared(way: paired.Paired, monkeypatch:
     cells = [way.recipe.split()[0], "1,234", "f1", "50.0", "25.0", "**-25.0 (-50.0 to +12.5)**", of_seeds]
     header, _, *rows = way.ways.render(values, values).splitlines()
     before, after = way.ways.options
-    assert (
-        header == f"| data set | validation rows | score | {before} | {after} | {after} - {before}, points | over seeds, same rows |"
-    )
+    columns = ["data set", "validation rows", "score", before, after, f"{after} - {before}, points", "over seeds, same rows"]
+    assert header == f"| {' | '.join(columns)} |"
     assert rows[:3] == [f"| {' | '.join(cells)} |"] * 2 + [""]

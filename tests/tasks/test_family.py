@@ -55,6 +55,7 @@ SQUAD = '{"version": "1", "data": []}'
         ("a.json", '[{"id": 0, "words": ["EU", "rejects"], "ner": ["B-ORG", "O"]}]', {}, "token-classification"),
         ("a.jsonl", '{"text": "EU", "spans": [{"start": 0, "end": 2, "label": "ORG"}]}', {}, "token-classification"),
         ("a.csv", "Question,Paragraph,Answer\nq,c,a\n", {}, "question-answering"),
+        ("a.csv", "paragraph,question,answer,label\nc,q,a,1\n", {}, None),
         ("a.csv", "text,label\na,1\n", {}, "text-classification"),
         ("a.jsonl", '{"text": "EU", "label": ["a", "b"]}', {}, "text-classification"),
         ("a.csv", "sentence1;sentence2;label\na;b;1\n", {}, "text-classification"),

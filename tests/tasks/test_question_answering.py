@@ -564,6 +564,16 @@ def test_one_data_set_in_every_form(tmp_path: Path, content: str, name: str, opt
     assert recipe.standardize(read_splits(recipe).rows["train"], labelled=True).columns == expected
 
 
+def test_columns_have_usual_names_in_any_case(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(TABLE.replace("question,context,answer", "Question,Paragraph,Answer", 1), encoding="utf-8")
+    recipe = QuestionAnswering(train=str(path), validation=str(path)).resolved()
+    rows = read_splits(recipe).rows["train"]
+    task = Task.fit(recipe, rows)
+    assert task.examples(rows, labelled=True).columns["answers"] == [[("two", 4)], []]
+    assert (task.recipe.question_column, task.recipe.context) == ("Question", "Paragraph")
+
+
 def test_answers_in_brackets_are_texts(tmp_path: Path) -> None:
     table = "question,context,answer\nwhich?,see [1] and [2],[1]\nand?,see [1] and [2],[2]\n"
     assert load(tmp_path, table, "rows.csv").columns["answers"] == [[("[1]", None)], [("[2]", None)]]

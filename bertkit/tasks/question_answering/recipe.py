@@ -15,7 +15,7 @@ from bertkit.readers.content import Content
 from bertkit.readers.formats import DELIMITED, SQUAD, TABLES, Format, read_blocks
 from bertkit.readers.parsers.delimited import sniff_separator
 from bertkit.tasks.question_answering.places import LOST, find_answers
-from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids, repeated_ids
+from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids, repeated_ids, usual_column
 from bertkit.tasks.recipe import Columns, Recipe
 
 _OF_SQUAD = ("answer_start", "is_impossible", "title")  # columns of SQuAD's JSON besides those that options name
@@ -98,7 +98,9 @@ class QuestionAnswering(Recipe):
         yield Examples({self.question: [self.question], self._context: [text]}, content.source, lines=[1])
 
     def find_columns(self, rows: Examples) -> Columns:
-        return Columns({"question": None, "question_column": self._question})  # in predict, `question` may be a question
+        question = self.question or usual_column(rows.columns, "question") or self._question
+        context = self.context or usual_column(rows.columns, "context")
+        return Columns({"question": None, "question_column": question, "context": context})  # in predict, `question` may be one
 
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         return {"id", self._question, self._context, answers_column(rows, self.answers), *_OF_SQUAD}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,11 @@ from bertkit.tasks.list_cells import value_in
 
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
 _ONE_FORM = ('write the text as a list: ["..."]', 'write a text, "" for no answer')  # by whether the first row holds text
-_COLUMNS = ("answers", "answer", "answer_text")
+_COLUMNS = {  # usual names, in any case
+    "question": ("question",),
+    "context": ("context", "paragraph", "passage"),
+    "answers": ("answers", "answer", "answer_text"),
+}
 _WRITTEN = re.compile(r"""\{|\[\s*[\]{'"]""")  # how an object, or a list of texts or objects, begins in a cell
 _ENOUGH = 100_000  # characters are enough to tell the language
 _CHINESE = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]"  # compiled on first use, as that takes milliseconds
@@ -48,9 +52,15 @@ def repeated_ids(examples: Examples) -> Iterator[tuple[int, DataError]]:
             yield row, DataError(what, where=examples.where(row), hint=hint)
 
 
+def usual_column(names: Iterable[str], role: str) -> str | None:
+    """The column of the question, context or answers, by its usual names, of which earlier ones take precedence."""
+    by_name = {name.lower(): name for name in names}
+    return next((by_name[usual] for usual in _COLUMNS[role] if usual in by_name), None)
+
+
 def answers_column(examples: Examples, column: str | None) -> str:
-    """The column of the answers: the named one, else the first of _COLUMNS that exists."""
-    return column or next((name for name in _COLUMNS if name in examples.columns), _COLUMNS[0])
+    """The column of the answers: the named one, else that with a usual name."""
+    return column or usual_column(examples.columns, "answers") or "answers"
 
 
 def read_answers(examples: Examples, column: str | None) -> tuple[list[Answers], Remarks]:
