@@ -9,7 +9,7 @@ import typer
 from bertkit.cli.options import AsJson, RecipeOfRuns, print_json, recipe_options, with_options
 from bertkit.errors import UsageError, flag_of
 
-_OF_FILES = ("test", "columns", "separator", "encoding", "rows")
+_OF_FILES = ("test", "columns", "separator", "encoding", "rows", "on_error", "choices", "label_separator")
 _OPTIONS = recipe_options("eval")
 
 

@@ -25,6 +25,7 @@ from bertkit.config import TrainConfig, convert, filled, options_of
 from bertkit.errors import DataError, MachineError, UsageError
 from bertkit.metrics.classification import METRICS, accuracy, find_metric, load_metrics, measured, pearson
 from bertkit.readers import Examples
+from bertkit.runs.scoring import published_scores
 from bertkit.tasks import (
     FAMILIES,
     Prediction,
@@ -34,7 +35,7 @@ from bertkit.tasks import (
     TokenClassification,
 )
 from bertkit.tasks.catalog import list_recipes, load_recipe
-from bertkit.tasks.recipe import Recipe, published_scores
+from bertkit.tasks.recipe import Recipe
 from bertkit.tasks.saved import from_json, options_of_run, to_json
 from bertkit.tasks.sources import Folder
 from bertkit.tasks.splits import read_splits
@@ -270,7 +271,15 @@ def test_data_and_metric_of_a_users_file(run_bertkit, tiny_model_dir: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    "command", ["finetune", "finetune --seeds 2", "finetune --folds 2", "tune --search learning_rate=1e-3,2e-3"]
+    "command",
+    [
+        "finetune",
+        "finetune --seeds 2",
+        "finetune --folds 2",
+        "tune --search learning_rate=1e-3,2e-3",
+        "check --learning-curve 50,100 --seeds 1",
+        "check --label-errors --folds 2",
+    ],
 )
 def test_a_metric_that_fails_is_refused_before_training(
     run_bertkit, tiny_model_dir: Path, tmp_path: Path, command: str
@@ -279,12 +288,12 @@ def test_a_metric_that_fails_is_refused_before_training(
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
     rows = "".join(f"good movie {word},praise\nbad story {word},blame\n" for word in ("a", "the", "of", "in", "on", "at"))
     (tmp_path / "rows.csv").write_text(f"words,kind\n{rows}", encoding="utf-8")
-    of_own = () if "--folds" in command else ("--validation", "rows.csv")
+    of_own = () if "--folds" in command or "check" in command else ("--validation", "rows.csv")
     first, *more = command.split()
     ran = run_bertkit(first, "./mine.py", *more, "-m", tiny_model_dir, "--train", "rows.csv", *of_own, "-o", "run")
     assert (ran.code, "the metric share_of_praise fails: ValueError: no good" in ran.err) == (2, True), ran.err
     assert not list((tmp_path / "run").rglob("*.safetensors"))
-    assert "train 1/" not in ran.err
+    assert "newly initialized" not in ran.err, "a model was made, to be trained"
 
 
 def test_what_a_users_metric_may_be() -> None:

@@ -81,6 +81,7 @@ def finetune_series(
         if more := sorted({*finished} - {*range(1, count + 1)}):
             progress.note(f"{output_dir} has more {series.nouns}, which the summary leaves out: {listed([*map(str, more)])}")
         remarks_shown = is_part  # else the first run shows those on rows that all runs share
+        metrics_tried = False
         for number in range(1, count + 1):
             folder = output_dir / f"{series.noun}-{number}"
             if number in finished:
@@ -97,8 +98,9 @@ def finetune_series(
                 folder,
                 baselines=baselines and (series.own_rows or number == 1),
                 is_part=is_part,
-                given=Given(rows, chosen, remarks_shown, metrics_tried=remarks_shown),
+                given=Given(rows, chosen, remarks_shown, metrics_tried),
             )
+            metrics_tried = True
             remarks_shown = is_part or not series.own_rows
             _refuse_changed_inputs(series, finished | runs, output_dir)
             if accelerator.is_main_process and len(runs) == 1:
