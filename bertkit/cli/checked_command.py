@@ -19,7 +19,7 @@ class CheckedCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not ctx.resilient_parsing and "--help" not in args:
+        if not ctx.resilient_parsing and not {*ctx.help_option_names} & {*args}:
             self._warn_of_repeated(ctx, args)
         return super().parse_args(ctx, args)
 

@@ -155,6 +155,7 @@ def test_a_second_file_for_an_option_is_told(run_bertkit, tmp_path: Path) -> Non
         ("corpus build a.txt --output-dir x --output-dir y", "--output-dir is given 2 times; only the last one counts"),
         ("corpus build a.txt --include .md --include .rst", None),
         ("check --train a.csv --train b.csv --help", None),
+        ("check --train a.csv --train b.csv -h", None),
     ],
 )
 def test_which_repeated_options_are_told(run_bertkit, argv: str, told: str | None) -> None:

@@ -94,6 +94,7 @@ def test_separators_and_white_space(text, options, tokens, tags):
         ("# text = Ann\nAnn\tB-X\n\n#\tO\n# a remark of one's own\tO\n", ["Ann", "# | # a remark of one's own"], [2, 4]),
         ("# a remark of one's own\nAnn\tB-X\n", ["Ann"], [2]),
         ("# id 1-2f domain=train\nAnn _ _ B-X\n\n# id = 3\nBob _ _ O\n", ["Ann", "Bob"], [2, 5]),
+        ("# sent_0\nAnn B-X\n\n# 7\nBob O\n", ["Ann", "Bob"], [2, 5]),  # of as many columns, but without a tag
         ("#begin document (a/b); part 000\nAnn X O\n\n#end document\n", ["Ann"], [2]),
         # A word with its tag: first of all, within a sentence, and with more columns
         ("# O\nAnn B-X\n\n#metoo O\n# O\n", ["# Ann", "#metoo #"], [1, 4]),

@@ -510,6 +510,12 @@ def test_a_saved_data_set_has_its_splits(tmp_path: Path) -> None:
     assert (recipe.family, splits) == ("question-answering", ("train",))
 
 
+@pytest.mark.parametrize("recipe", [None, "text-classification"])
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, recipe: str | None) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        open_data(str(tmp_path / "a.csv"), recipe, {})
+
+
 def test_a_set_for_evaluation_alone(tmp_path: Path) -> None:
     rows = "".join(f"{n}\ta {n}\tb {n}\t{('entailment', 'neutral', 'contradiction')[n % 3]}\n" for n in range(30))
     (tmp_path / "diagnostic.tsv").write_text(f"index\tsentence1\tsentence2\tlabel\n{rows}", encoding="utf-8")

@@ -251,6 +251,13 @@ def test_rows_are_held_out_by_the_text_that_distinguishes_them(rows: list[Any], 
     assert recipe.split_by(examples) == (together, labels)
 
 
+def test_answers_that_are_numbers_are_no_classes(tmp_path: Path) -> None:
+    rows = "".join(f"{row} + 1 is?,{row + 1},{row + 2},{row + 1}\n" for row in range(40))
+    (tmp_path / "a.csv").write_text(f"question,opt1,opt2,answer\n{rows}", encoding="utf-8")
+    recipe = MultipleChoice(train=str(tmp_path / "a.csv"), choices=("opt1", "opt2")).resolved()
+    assert {split: len(part) for split, part in read_splits(recipe).rows.items()} == {"train": 36, "validation": 4}
+
+
 def test_accuracy_is_the_only_score() -> None:
     def share(predictions: Any, references: Any) -> float:
         return 1.0

@@ -33,10 +33,9 @@ def parse_conll(
 
     CoNLL columns: the first is the token (the second, if the first numbers the tokens of each sentence, as in GermEval's
     files), the last the tag; blank lines separate sentences; -DOCSTART- lines are skipped, and comments before a sentence
-    ("# text = ..."; but "# O" is a token with its tag), and so is a first line that names the columns ("word tag"), with a
-    note. CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are
-    skipped; the tag is the UPOS. Its blocks also have the column CONLLU_LINES, and a sentence of which no word has a tag has
-    None for its tags.
+    ("# text = ..." or "# 7"; but "# O" is a token with its tag), and so is a first line that names the columns ("word tag"),
+    with a note. CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are skipped; the tag is the
+    UPOS. Its blocks also have the column CONLLU_LINES, and a sentence of which no word has a tag has None for its tags.
 
     separator: between columns; by default a tab if the first token's line has one, else spaces. column: the tag's column, a
     number from 1, or in CoNLL-U a name; tags: also its name, if it is one. A file with one column is text to predict, without
@@ -70,7 +69,7 @@ def parse_conll(
 class _Layout(NamedTuple):
     """between: what separates columns. width: how many columns a token has. header: the line that names them, from 1; or 0.
 
-    numbered: whether the first column counts the tokens of each sentence.
+    numbered: whether the first column counts the tokens of each sentence. chunked: whether the last one has chunk tags.
     """
 
     conllu: bool
@@ -78,6 +77,7 @@ class _Layout(NamedTuple):
     width: int
     header: int
     numbered: bool
+    chunked: bool
 
     @property
     def form(self) -> int:
@@ -195,8 +195,11 @@ def _is_comment(line: str, layout: _Layout, inside: bool) -> bool:
     """Whether a line that begins with "#" is a comment; outside CoNLL-U it must come before a sentence."""
     if layout.conllu or inside:
         return layout.conllu
-    other = line.startswith(("# ", "#\t")) and len(_split(line, layout.between)) != layout.width
-    return other or layout.numbered or _COMMENT.match(line) is not None
+    if layout.numbered or _COMMENT.match(line):
+        return True
+    fields = _split(line, layout.between)
+    is_token = len(fields) == layout.width and (not layout.chunked or _CHUNK.fullmatch(fields[-1].strip(_BLANK)))
+    return line.startswith(("# ", "#\t")) and not is_token
 
 
 def _split(line: str, separator: str) -> list[str]:
@@ -227,7 +230,9 @@ def _layout(lines: list[str], separator: str, *, conllu: bool = False) -> _Layou
     are_names = len(fields) > 1 and guess_column(fields[:1], "tokens") and is_usual_name(fields[-1])
     header = lines.index(first) + 1 if are_names and not conllu else 0
     numbered = not conllu and len(fields) > 2 and _are_numbered(lines[header:], separator)
-    return _Layout(conllu, separator, len(fields), header, numbered)
+    rows = [_split(line, separator) for line in lines[header:] if line.strip(_BLANK) and not line.startswith(("#", _DOCUMENT))]
+    chunked = all(_CHUNK.fullmatch(row[-1].strip(_BLANK)) for row in rows)
+    return _Layout(conllu, separator, len(fields), header, numbered, chunked)
 
 
 def _are_numbered(lines: list[str], separator: str) -> bool:

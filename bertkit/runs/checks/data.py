@@ -43,10 +43,10 @@ def open_data(
         if is_file:
             return recipe, ("train", *(split for split in ("validation", "test") if split in overrides)), None
         return *_of_folder(recipe, path), None
-    if recipe_name is not None:
-        raise UsageError(f"--recipe is for a file or folder; {target} is already a recipe", hint="leave out one of the two")
     if path.suffix not in ("", ".py"):
         raise DataError("no such file", where=target, hint=nearest_files(path))
+    if recipe_name is not None:
+        raise UsageError(f"--recipe is for a file or folder; {target} is already a recipe", hint="leave out one of the two")
     recipe = load_recipe(target).overridden(overrides).resolved()
     if recipe.folder.files and recipe.train_split not in recipe.folder.files:  # an evaluation-only set
         recipe = replace(recipe, train_split=recipe.eval_splits[0])

@@ -72,7 +72,8 @@ class MultipleChoice(PoolingRecipe):
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:
         named = self._columns(rows, labelled=True)
         labels = rows.columns[named["label"]]
-        numbered = self.labels_are == "letters" or all(is_missing(value) or _number(value) is not None for value in labels)
+        numbers = self.labels_are != "texts" and all(is_missing(value) or _number(value) is not None for value in labels)
+        numbered = self.labels_are == "letters" or numbers
         # A text that all rows share, such as an instruction, does not distinguish them.
         inputs = [*columns_named(named["text"], rows.columns), *([named["question"]] if named["question"] else [])]
         texts = [name for name in inputs if len(set(map(str, rows.columns[name]))) > 1]
