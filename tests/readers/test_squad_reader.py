@@ -72,6 +72,10 @@ def changed(*path: str | int, **fields: Any) -> dict[str, Any]:
     return content
 
 
+def test_the_list_of_articles_alone_is_read_too() -> None:
+    assert parsed(parse_squad, json.dumps(FILE["data"]), "f") == parsed(parse_squad, json.dumps(FILE), "f")
+
+
 @pytest.mark.parametrize("ascii", [True, False])
 @pytest.mark.parametrize("indent", [None, 2])
 def test_a_question_a_row_as_the_hub_has_them(ascii, indent):
@@ -210,6 +214,8 @@ def test_what_is_written_comes_back(contexts, counts):
     [
         (TEXT, True),
         (json.dumps(FILE), True),
+        (json.dumps(FILE["data"]), True),
+        (json.dumps([{"text": "a", "paragraphs": []}]), False),
         (TEXT[:200], True),  # cut off: the error is the reader's to give
         ('\n{"data" :[ {"paragraphs": []}], "version": 1}', True),
         ("[" + TEXT + "]", False),

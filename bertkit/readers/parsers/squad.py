@@ -11,6 +11,7 @@ from bertkit.readers import Examples
 from bertkit.readers.content import Content
 from bertkit.readers.json_loading import kind_of, load_json, refuse_lone_surrogates
 
+_ARTICLES = re.compile(r'\s*\[\s*\{\s*("title"\s*:\s*"[^"]*"\s*,\s*)?"paragraphs"\s*:\s*\[')  # a list, and its first object
 _HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each with id, question and answers[]"
 
 
@@ -47,9 +48,11 @@ def parse_squad(content: Content) -> Iterator[Examples]:
 
 def looks_like_squad(content: Content) -> bool:
     """Whether JSON is meant to be of this form: an object that begins with "version", or whose "data" lists objects with
-    "paragraphs". The text is searched, not parsed.
+    "paragraphs"; or only that list. The text is searched, not parsed.
     """
     text = content.beginning
+    if _ARTICLES.match(text):
+        return True
     if not re.match(r"\s*\{", text):
         return False
     if re.match(r'\s*\{\s*"version"\s*:', text) and not re.search(r'"data"\s*:\s*\{', text):
@@ -61,7 +64,8 @@ def looks_like_squad(content: Content) -> bool:
 def _questions(content: Any, source: str) -> list[tuple[str, dict[str, Any]]]:
     """Each question as a row, with its place in the JSON."""
     rows = []
-    for i, article in enumerate(_take(_of(content, dict, "the JSON", source), "data", list, "", source)):
+    articles = content if isinstance(content, list) else _take(_of(content, dict, "the JSON", source), "data", list, "", source)
+    for i, article in enumerate(articles):
         at_article = f"data[{i}]"
         _of(article, dict, at_article, source)
         if "question" in article and "paragraphs" not in article:
