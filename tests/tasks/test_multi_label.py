@@ -252,6 +252,12 @@ def test_a_guessed_separator_is_reported() -> None:
     assert not any("','" in note for note in fit(rows, label_separator=",").remarks.notes)
 
 
+def test_cells_without_a_separator_are_told() -> None:
+    for cells, told in ((["a#b", "b"], True), (["a|b", "b"], False), ([["a"], ["b"]], False), (["['a']", "[]"], False)):
+        notes = TextClassification(text="text", label="label", multi_label=True).find_columns(rows_of(*cells)).remarks.notes
+        assert any("--label-separator names another one" in note for note in notes) is told
+
+
 def test_other_separators_in_cells_are_a_warning() -> None:
     (warning,) = fit(rows_of("a|b", "b,c", "c;a", "a; b, c", "c")).remarks.warnings
     assert warning == "3 cells of column 'label' also have ';' or ',', which stays in the names of labels"

@@ -21,6 +21,11 @@ def find_separator(examples: Examples, column: str) -> str | None:
     return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
 
 
+def hold_names(examples: Examples, column: str) -> bool:
+    """Whether some of a column's cells are texts, which name one label or several."""
+    return any(_cells(examples, column))
+
+
 def separator_warnings(examples: Examples, column: str, separator: str) -> tuple[str, ...]:
     """A warning if some cells have another of SEPARATORS, which stays in the names of labels."""
     cells = _cells(examples, column)

@@ -52,6 +52,7 @@ from bertkit.tasks.text_classification.label_sets import (
     NamesOfRow,
     empty_marks_warning,
     find_separator,
+    hold_names,
     marked_sets,
     separator_warnings,
     split_sets,
@@ -149,6 +150,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             if separator is not None:
                 notes += (f"labels in a cell are separated by {separator!r} (change it with --label-separator)",)
                 warnings = separator_warnings(rows, roles["label"], separator)
+            elif hold_names(rows, roles["label"]):
+                notes += ("no cell has a separator of labels, so each is one label; --label-separator names another one",)
         if self._marks and set(self._marks) <= set(rows.columns):
             warnings += empty_marks_warning(rows, self._marks)
         return Columns({**named, "label_separator": separator}, Remarks(notes, warnings))
