@@ -48,7 +48,7 @@ _BY_NUMBER = {
     errno.ENOMEM: _Failure(
         MachineError,
         "out of memory",
-        "halve --micro-batch-tokens (for a corpus: --num-processes) and repeat the command; predict may also need --overwrite",
+        "halve --micro-batch-tokens (for a corpus: --num-processes) and repeat; an unfinished predict needs --overwrite",
     ),
     errno.EIO: _Failure(MachineError, "reading or writing failed on the disk or network", "copy the data to another disk"),
 }

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertkit.config import filled
-from bertkit.errors import DataError, listed, plural, quoted
+from bertkit.errors import DataError, excerpt, listed, plural, quoted
 from bertkit.model.precision import refuse_int8
 from bertkit.model.pretrained import Pretrained
 from bertkit.readers import Examples, Remarks
@@ -279,7 +279,8 @@ def _check_classes(recipe: Recipe, known: Counter[str], training: str) -> Iterat
         hint = "add rows, merge labels, or try --class-weights balanced" if weighted else "add rows, or merge labels"
         meant = [misspelt(name, common) for name in rare[:_SHOWN]]
         suggestions = ["" if each is None else f", or {quoted(each)}?" for each in meant]
-        shown = [f"{quoted(name)} ({known[name]}{question})" for name, question in zip(rare, suggestions, strict=False)]
+        cut = (quoted(excerpt(name, 40)) for name in rare)
+        shown = [f"{name} ({known[own]}{more})" for own, name, more in zip(rare, cut, suggestions, strict=False)]
         names = listed(shown, _SHOWN, total=len(rare))
         yield Finding("warning", f"{training}: {plural(len(rare), 'label')} with fewer than {_RARE} rows: {names}", hint=hint)
     name, most = known.most_common(1)[0]

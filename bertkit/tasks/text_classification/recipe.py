@@ -281,7 +281,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
                 name = getattr(self, role)
                 if name is None:
                     what = f"it is not clear which column is the text; columns: {listed_columns(names)}"
-                    longest = max(names, key=lambda name: sum(map(len, map(str, islice(rows.columns[name], 100)))))
+                    some = {name: [*filter(None, islice(rows.columns[name], 100))] for name in names}
+                    longest = max(names, key=lambda name: sum(map(len, map(str, some[name]))))
                     hint = f"name it, such as --text {quote(longest)}; {header_hint(names, _USUAL)}"
                     if any(isinstance(value, (list, dict)) for value in rows.columns[longest]):
                         hint = f"column {longest!r} holds lists: name the family, such as bertkit check token-classification"
