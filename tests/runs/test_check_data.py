@@ -948,6 +948,11 @@ def test_a_row_that_cannot_even_be_predicted_is_told_once(tmp_path: Path) -> Non
     assert [Path(place).name for place in first.places] == ["quiz.csv:3"]
     assert others.what.startswith("train: 3 more rows cannot be used: ")
     assert [others.what.count(f"quiz.csv:{line})") for line in range(2, 8)] == [0, 0, 1, 1, 1, 0]
+    texts = ["a", None, "b", "", 7, ["c"]] * 2  # numbers are texts
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text, "label": "x"}) + "\n" for text in texts))
+    (first, others) = check(tmp_path / "a.jsonl").findings[:2]
+    assert [Path(place).name for place in first.places] == ["a.jsonl:2"]
+    assert [others.what.count(f"a.jsonl:{line})") for line in range(1, 13)] == [0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -195,14 +195,14 @@ def _standardized(recipe: Recipe, split: str, rows: Examples) -> _Standardized:
         if split not in recipe.splits:  # a test split may have no labels
             finding = replace(finding, severity="note", what=f"{split}: cannot be scored: {error.what}", hint=None)
         refused.append(finding)
-        blank = Task.families[recipe.family].refuses_only_blank  # these rows are listed anyway
-        others = _others_refused(recipe, split, rows, error.where) if finding.severity == "error" and not blank else []
-        refused += others
+        others = _others_refused(recipe, split, rows, error.where) if finding.severity == "error" else []
+    blank = Task.families[recipe.family].refuses_only_blank  # these rows are listed anyway
     try:
         examples = recipe.standardize(rows, labelled=False)
+        refused += [] if blank else others
         return _Standardized(examples, refused, is_labelled="label" in examples.columns, remarks=rows.remarks)
     except DataError as error:
-        refused += [finding for finding in [_error(split, error)] if finding not in refused and not others]
+        refused += others or [finding for finding in [_error(split, error)] if finding not in refused]
         return _Standardized(None, refused, is_labelled=False, remarks=rows.remarks)
 
 
