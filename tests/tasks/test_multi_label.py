@@ -29,7 +29,7 @@ from bertkit.readers import Examples
 from bertkit.tasks import Prediction, TextClassification, TextClassificationTask
 from bertkit.tasks.class_report import describe_classes
 from bertkit.tasks.task import Task
-from bertkit.tasks.text_classification.label_sets import find_separator, split_sets
+from bertkit.tasks.text_classification.label_sets import guess_separator, split_sets
 from bertkit.tasks.text_classification.targets import AnyOf, best_f1_threshold
 
 TEXTS = ("good movie", "bad film", "great story", "poor plot", "good book", "bad story", "printer", "old phone")
@@ -162,7 +162,7 @@ def test_a_model_that_changes_between_one_label_and_several_says_so() -> None:
 )
 def test_lists_are_sets_of_names_or_a_mark_for_each_label(values: list, names, labels, sets: list) -> None:
     rows = Examples({"label": values}, "my.jsonl", range(len(values)))
-    assert find_separator(rows, "label") is None
+    assert guess_separator(rows, "label")[0] is None
     assert split_sets(rows, "label", None, names, labels) == sets
 
 

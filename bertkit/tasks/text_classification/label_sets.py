@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bertkit.errors import DataError, plural
-from bertkit.readers import FIX_ROW, Examples
+from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.tasks.labels import class_name, is_missing, label_name, mark_of, no_labels, refuse_missing, unknown_label
 from bertkit.tasks.list_cells import items_in, looks_like_labels, value_in
 
@@ -15,26 +15,21 @@ SEPARATORS = ("|", ";", ",")
 NamesOfRow = tuple[str, ...]
 
 
-def find_separator(examples: Examples, column: str) -> str | None:
-    """The separator of names in a column's cells: the first of SEPARATORS that occurs in any cell, if any."""
+def guess_separator(examples: Examples, column: str) -> tuple[str | None, Remarks]:
+    """The separator of names in a column's cells, the first of SEPARATORS that occurs in any cell; and what to say of it."""
     cells = _cells(examples, column)
-    return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
-
-
-def hold_names(examples: Examples, column: str) -> bool:
-    """Whether some of a column's cells are texts, which name one label or several."""
-    return any(_cells(examples, column))
-
-
-def separator_warnings(examples: Examples, column: str, separator: str) -> tuple[str, ...]:
-    """A warning if some cells have another of SEPARATORS, which stays in the names of labels."""
-    cells = _cells(examples, column)
-    others = [mark for mark in SEPARATORS if mark != separator and any(mark in cell for cell in cells)]
+    found = next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
+    if found is None:
+        what = "no cell has a separator of labels, so each is one label; --label-separator names another one"
+        return None, Remarks.of(note=what if any(cells) else None)
+    note = f"labels in a cell are separated by {found!r} (change it with --label-separator)"
+    others = [mark for mark in SEPARATORS if mark != found and any(mark in cell for cell in cells)]
     if not others:
-        return ()
+        return found, Remarks.of(note=note)
     count = sum(any(mark in cell for mark in others) for cell in cells)
     what = f"{plural(count, 'cell')} of column {examples.own_name(column)!r} also {'has' if count == 1 else 'have'}"
-    return (f"{what} {' or '.join(map(repr, others))}, which stays in the names of labels",)
+    warning = f"{what} {' or '.join(map(repr, others))}, which stays in the names of labels"
+    return found, Remarks.of(note=note, warning=warning)
 
 
 def split_sets(
@@ -123,14 +118,14 @@ def _parsed(value: Any, where: str) -> Any:
     return value if items is None else items
 
 
-def empty_marks_warning(examples: Examples, columns: Sequence[str]) -> tuple[str, ...]:
+def empty_marks_warning(examples: Examples, columns: Sequence[str]) -> Remarks:
     """A warning if rows that have marks also have cells without one, which are read as 0."""
     rows = zip(*(map(is_missing, examples.columns[name]) for name in columns), strict=True)
     some = [row for row, missing in enumerate(rows) if any(missing) and not all(missing)]
     if not some:
-        return ()
+        return Remarks()
     what = f"{plural(len(some), 'row')} {'has' if len(some) == 1 else 'have'} empty cells in the columns of labels"
-    return (f"{what}, which are read as 0 ({', '.join(examples.places(some))})",)
+    return Remarks.of(warning=f"{what}, which are read as 0 ({', '.join(examples.places(some))})")
 
 
 def marked_sets(examples: Examples, columns: Sequence[str]) -> list[NamesOfRow | None]:

@@ -51,10 +51,8 @@ from bertkit.tasks.recipe import Columns
 from bertkit.tasks.text_classification.label_sets import (
     NamesOfRow,
     empty_marks_warning,
-    find_separator,
-    hold_names,
+    guess_separator,
     marked_sets,
-    separator_warnings,
     split_sets,
 )
 from bertkit.text.truncation import TRUNCATIONS
@@ -143,18 +141,13 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
     def find_columns(self, rows: Examples) -> Columns:
         roles = self._columns_by_role(rows)
         named = {role: roles.get(role, getattr(self, role)) for role in ROLES}
-        notes, separator = guessed(self, named), self.label_separator
-        warnings: tuple[str, ...] = ()
+        remarks, separator = Remarks(guessed(self, named)), self.label_separator
         if self.multi_label and separator is None and "label" in roles:
-            separator = find_separator(rows, roles["label"])
-            if separator is not None:
-                notes += (f"labels in a cell are separated by {separator!r} (change it with --label-separator)",)
-                warnings = separator_warnings(rows, roles["label"], separator)
-            elif hold_names(rows, roles["label"]):
-                notes += ("no cell has a separator of labels, so each is one label; --label-separator names another one",)
+            separator, more = guess_separator(rows, roles["label"])
+            remarks += more
         if self._marks and set(self._marks) <= set(rows.columns):
-            warnings += empty_marks_warning(rows, self._marks)
-        return Columns({**named, "label_separator": separator}, Remarks(notes, warnings))
+            remarks += empty_marks_warning(rows, self._marks)
+        return Columns({**named, "label_separator": separator}, remarks)
 
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         columns = self._columns_by_role(rows)
@@ -324,7 +317,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         """The labels of each row, None if they have no column; and the names of all labels, if the source declares them."""
         if column := columns.get("label"):
             names = rows.label_names.get(column)
-            separator = self.label_separator or find_separator(rows, column)
+            separator = self.label_separator or guess_separator(rows, column)[0]
             return split_sets(rows, column, separator, names, self.labels), names
         if self._marks and set(self._marks) <= set(rows.columns):
             return marked_sets(rows, self._marks), self._marks
