@@ -113,12 +113,12 @@ def test_comments_are_told_from_words(text: str, tokens: list[str], begins: list
 def test_a_line_that_names_the_columns_is_no_word(header: str) -> None:
     between = "\t" if "\t" in header else " "
     rows = [between.join([word, *["X"] * (len(header.split()) - 2), tag]) for word, tag in (("Ann", "B-X"), ("paid", "O"))]
-    content = content_of("\n".join(["", header, *rows]) + "\n", "f")
+    content = content_of("\n".join(["", header, *rows, "", header, *rows]) + "\n", "f")  # as `cat` joins two files
     assert looks_like_conll(content)
     examples = conll(content.text())
-    assert (examples.columns["tokens"], examples.columns["tags"]) == ([["Ann", "paid"]], [["B-X", "O"]])
-    assert examples.lines[0] == 3
-    assert examples.remarks.notes == ("f:2: the line names the columns",)
+    assert (examples.columns["tokens"], examples.columns["tags"]) == ([["Ann", "paid"]] * 2, [["B-X", "O"]] * 2)
+    assert [*examples.lines] == [3, 7]
+    assert examples.remarks.notes == (f"f: {header!r} names the columns, and is no token",)
 
 
 def test_a_word_that_could_name_a_column_is_one() -> None:

@@ -57,7 +57,8 @@ def parse_conll(
         if conllu:
             columns[CONLLU_LINES] = [sentence.lines for sentence in block]
         own_names = {"tags": COLUMNS[block[0].tag_column]} if conllu else {}
-        remarks = Remarks.of(note=f"{content.source}:{layout.header}: the line names the columns" if layout.header else None)
+        named = f"{content.source}: {layout.header!r} names the columns, and is no token" if layout.header else None
+        remarks = Remarks.of(note=named)
         if layout.numbered:
             remarks += Remarks.of(note=f"{content.source}: column 1 numbers the tokens; column 2 holds them")
         yield Examples(columns, content.source, [each.begin for each in block], own_names=own_names, remarks=remarks)
@@ -67,7 +68,7 @@ def parse_conll(
 
 
 class _Layout(NamedTuple):
-    """between: what separates columns. width: how many columns a token has. header: the line that names them, from 1; or 0.
+    """between: what separates columns. width: how many columns a token has. header: a line that names them; or "".
 
     numbered: whether the first column counts the tokens of each sentence. chunked: whether the last one has chunk tags.
     """
@@ -75,7 +76,7 @@ class _Layout(NamedTuple):
     conllu: bool
     between: str
     width: int
-    header: int
+    header: str
     numbered: bool
     chunked: bool
 
@@ -184,7 +185,7 @@ def _rows(lines: Iterable[str], layout: _Layout) -> Iterator[tuple[int, str, lis
         if not line.strip(_BLANK) or line.startswith(_DOCUMENT):
             inside = False
             yield number, "", []
-        elif number == layout.header or (line.startswith("#") and _is_comment(line, layout, inside)):
+        elif line == layout.header or (line.startswith("#") and _is_comment(line, layout, inside)):
             yield number, line, None
         else:
             inside = True
@@ -228,9 +229,10 @@ def _layout(lines: list[str], separator: str, *, conllu: bool = False) -> _Layou
     first = _first_token(lines)
     fields = _split(first, separator)
     are_names = len(fields) > 1 and guess_column(fields[:1], "tokens") and is_usual_name(fields[-1])
-    header = lines.index(first) + 1 if are_names and not conllu else 0
-    numbered = not conllu and len(fields) > 2 and _are_numbered(lines[header:], separator)
-    rows = [_split(line, separator) for line in lines[header:] if line.strip(_BLANK) and not line.startswith(("#", _DOCUMENT))]
+    header = first if are_names and not conllu else ""
+    lines = [line for line in lines if line != header or not line]
+    numbered = not conllu and len(fields) > 2 and _are_numbered(lines, separator)
+    rows = [_split(line, separator) for line in lines if line.strip(_BLANK) and not line.startswith(("#", _DOCUMENT))]
     chunked = all(_CHUNK.fullmatch(row[-1].strip(_BLANK)) for row in rows)
     return _Layout(conllu, separator, len(fields), header, numbered, chunked)
 
