@@ -762,7 +762,7 @@ def test_blank_questions_and_ignored_answers_are_named(run_bertkit, tiny_model_d
     checked = check(path)
     assert_found(checked, ("warning", "train: 2 rows without a question", ["train.json:q0", "train.json:q1"]), others=True)
     named = f"({path}:q4, {path}:q6, {path}:q7, and 4 more)"
-    warning = f"train: 7 questions marked is_impossible have answers, which are ignored {named}"
+    warning = f"train: 7 questions marked is_impossible but with answers, which are ignored {named}"
     assert warning in checked.remarks.warnings
     data = ("--train", path, "--validation", path, "--max-length", 32, "--max-query-length", 8, "--max-steps", 1)
     options = (*data, "-m", tiny_model_dir, "-o", tmp_path / "run", "--device", "cpu", "--dry-run")

@@ -583,8 +583,17 @@ def test_answers_of_impossible_questions_are_ignored_with_a_warning(tmp_path: Pa
     found = load(tmp_path, jsonl(FIRST | IMPOSSIBLE, SECOND | IMPOSSIBLE))
     assert found.columns["answers"] == [[], []]
     (warning,) = found.remarks.warnings
-    assert warning.startswith("2 questions marked is_impossible have answers, which are ignored (")
+    assert warning.startswith("2 questions marked is_impossible but with answers, which are ignored (")
     assert all(found.where(row) in warning for row in range(2))
+
+
+@pytest.mark.parametrize(("mark", "told"), [(False, True), ("0", True), (None, False), (True, False)])
+def test_a_question_without_answers_that_is_not_marked_so_is_told(tmp_path: Path, mark: Any, told: bool) -> None:
+    found = load(tmp_path, jsonl(DICTS[0] | {"is_impossible": False}, DICTS[1] | {"is_impossible": mark}))
+    assert len(found.columns["answers"][1]) == 0
+    where = found.where(1)
+    warning = f"1 question not marked is_impossible but without answers, read as impossible ({where})"
+    assert found.remarks.warnings == ((warning,) if told else ())
 
 
 def test_rows_to_predict_may_share_an_id_and_lack_a_context(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from bertkit.errors import DataError, listed, plural
 from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import require_column
-from bertkit.tasks.labels import mark_of
+from bertkit.tasks.labels import is_missing, mark_of
 from bertkit.tasks.list_cells import value_in
 
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
@@ -64,13 +64,13 @@ def answers_column(examples: Examples, column: str | None) -> str:
 
 
 def read_answers(examples: Examples, column: str | None) -> tuple[list[Answers], Remarks]:
-    """The answers of each row as (text, first character in the context or None), and a warning if some are ignored.
+    """The answers of each row as (text, first character in the context or None), and warnings if some contradict is_impossible.
 
     A question that has no answer, or is marked is_impossible, has an empty list. column: as in `answers_column`. Raises
     DataError with the row for answers in another form.
     """
     answers = _all_answers(examples, answers_column(examples, column))
-    ignored = []
+    ignored, absent = [], []
     for row, value in enumerate(examples.columns.get("is_impossible", ())):
         if (mark := mark_of(value)) is None:
             raise DataError(
@@ -79,9 +79,17 @@ def read_answers(examples: Examples, column: str | None) -> tuple[list[Answers],
         if mark and answers[row]:
             ignored.append(row)
             answers[row] = []
-    what = f"{plural(len(ignored), 'question')} marked is_impossible {'has' if len(ignored) == 1 else 'have'} answers"
-    places = listed([*map(examples.where, ignored)], 3)
-    return answers, Remarks.of(warning=f"{what}, which are ignored ({places})" if ignored else None)
+        elif not mark and not answers[row] and not is_missing(value):
+            absent.append(row)
+    warnings = [
+        f"{plural(len(rows), 'question')} {words} ({listed([*map(examples.where, rows)], 3)})"
+        for rows, words in (
+            (ignored, "marked is_impossible but with answers, which are ignored"),
+            (absent, "not marked is_impossible but without answers, read as impossible"),
+        )
+        if rows
+    ]
+    return answers, Remarks(warnings=tuple(warnings))
 
 
 def _all_answers(examples: Examples, name: str) -> list[Answers]:
