@@ -59,17 +59,11 @@ def parse_table(
         if len(full) > width:
             rows = [row if any(map(str.strip, row[width:])) else row[:width] for row in rows]
         if set(map(len, rows)) != {width} or (broken and keep_broken):
-            if ragged := next((each for each in zip(lines, rows, strict=True) if len(each[1]) != width), None):
-                line, row = ragged
-                what, to_do = f"found {plural(len(row), 'field')}, expected {width}: {in_quotes(', '.join(names), 80)}", ""
-                if not columns and width < len(row) <= len(full):
-                    what = f"column {width + 1} of the header has no name, but here it has a value"
-                    to_do = "name each column in the header; else "
-                error = DataError(what, where=f"{source}:{line}", hint=to_do + hint(row, width))
-                if not keep_broken:
-                    raise error
-                if not told:
-                    remarks, told = remarks + Remarks.of(warning=error.line), True
+            error = _misfit(lines, rows, names, source, hint, unnamed=0 if columns else len(full) - width)
+            if error is not None and not keep_broken:
+                raise error
+            if error is not None and not told:
+                remarks, told = remarks + Remarks.of(warning=error.line), True
             whole = [len(row) == width and line not in broken for line, row in zip(lines, rows, strict=True)]
             rows = [row if is_whole else [None] * width for row, is_whole in zip(rows, whole, strict=True)]
         if not columns and header in rows:
@@ -79,6 +73,28 @@ def parse_table(
         yield Examples(columns=dict(zip(names, values, strict=True)), source=source, lines=lines, remarks=remarks)
     if empty:
         raise DataError("the file has a header but no rows", where=source, hint=header_hint(names))
+
+
+def _misfit(
+    lines: Sequence[int],
+    rows: list[list[str]],
+    names: Sequence[str],
+    source: str,
+    hint: Callable[[list[str], int], str],
+    *,
+    unnamed: int,
+) -> DataError | None:
+    """The error for the first row with more or fewer fields than names. unnamed: columns at the header's end without a name."""
+    width = len(names)
+    misfits = ((line, row) for line, row in zip(lines, rows, strict=True) if len(row) != width)
+    if (first := next(misfits, None)) is None:
+        return None
+    line, row = first
+    what, to_do = f"found {plural(len(row), 'field')}, expected {width}: {in_quotes(', '.join(names), 80)}", hint(row, width)
+    if width < len(row) <= width + unnamed:
+        what = f"column {width + 1} of the header has no name, but here it has a value"
+        to_do = f"name each column in the header; else {to_do}"
+    return DataError(what, where=f"{source}:{line}", hint=to_do)
 
 
 def _without_trailing(header: list[str]) -> list[str]:
