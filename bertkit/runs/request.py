@@ -47,7 +47,7 @@ class Request:
         where = str(pretrained.folder)
         return Task.fit(recipe, data.training, pretrained.config, fresh_head=self.fresh_head, where=where)
 
-    def checked(self, recipe: Recipe, data: Splits, pretrained: Pretrained) -> tuple[Task, dict[str, Examples]]:
+    def fit_and_read(self, recipe: Recipe, data: Splits, pretrained: Pretrained) -> tuple[Task, dict[str, Examples]]:
         """The task, and the rows of each split as it reads them. recipe: as in `fit`. Raises DataError for rows that training
         would refuse.
         """

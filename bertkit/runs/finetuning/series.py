@@ -67,7 +67,7 @@ def finetune_series(
         for number in range(1, count + 1):
             own = series.run(recipe, number, count).resolved()
             try:
-                request.checked(own, read_splits(own, read=read), pretrained)
+                request.fit_and_read(own, read_splits(own, read=read), pretrained)
             except DataError as error:
                 error.what = f"{series.noun} {number}: {error.what}"
                 raise

@@ -138,7 +138,7 @@ def _prepare(
     dev = resolved.first_eval_split
     output = OutputFolder.prepare(output_dir, TUNING, resume=True, overwrite=overwrite, reads=request.reads)
     data = read_splits(resolved, (*resolved.splits, split))
-    task, examples = request.checked(resolved, data, pretrained)
+    task, examples = request.fit_and_read(resolved, data, pretrained)
     refuse_failing_metrics(task, examples[resolved.train_split], examples[dev])
     plan: dict[str, Any] = {
         **request.plan(asdict(request.recipe.training), weights_hash(pretrained.folder)),
