@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from bertkit.corpus.directory import read_metas
@@ -48,7 +49,7 @@ class Corpus(NamedTuple):
             what = f"the corpus was built with a different tokenizer than {model}'s"
             if tokenizer.vocab_hash == own["vocab_hash"]:
                 what += ": with the same vocabulary, but different treatment of case, accents or Chinese characters"
-            hint = f"build it again: bertkit corpus build TEXT... --tokenizer {model} --output-dir ..."
+            hint = f"build it again: bertkit corpus build TEXT... --tokenizer {quote(model)} --output-dir ..."
             raise UsageError(what, where=str(self.folder), hint=hint)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from bertkit import progress
 from bertkit.errors import DataError, UsageError
 from bertkit.model.config import BLOCK_KEY
 from bertkit.model.devices import Processes
@@ -117,6 +118,15 @@ def open_model_or_run(name: str) -> Pretrained:
     """As `open_pretrained`. Raises ModelError that says so for a run without a model yet."""
     refuse_without_model(Path(name))
     return open_pretrained(name)
+
+
+def open_to_train(name: str) -> Pretrained:
+    """As `open_model_or_run`, for training to start from, with a warning about a run whose own training has not ended."""
+    folder = Path(name)
+    run = read_run_file(folder) if folder.is_dir() else None
+    if run is not None and (warning := unfinished_warning(name, run)):
+        progress.warn_once(warning)
+    return open_model_or_run(name)
 
 
 def columns_note(name: str, run: Mapping[str, Any]) -> Remarks:

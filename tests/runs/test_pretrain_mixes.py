@@ -15,6 +15,7 @@ import pytest
 from conftest import Ran
 from trained import before_step, log_of, read_json
 
+from bertkit import progress
 from bertkit.corpus.build import CorpusConfig, build_corpus
 from bertkit.corpus.mixing import Mix
 from bertkit.runs.pretraining import pretrain as pretraining
@@ -114,7 +115,11 @@ def test_the_loss_of_the_whole_is_that_of_its_sources_which_are_scored_alike_alo
 
 
 def test_a_mix_is_scored_with_the_weights_that_it_was_trained_with(
-    pretrain: Callable[..., Ran], run_bertkit: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pretrain: Callable[..., Ran],
+    corpora: Path,
+    run_bertkit: Callable[..., Ran],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A corpus may be too small to be read by its tokens alone."""
     monkeypatch.setattr("bertkit.corpus.corpora.BLOCK", 2)
@@ -126,8 +131,13 @@ def test_a_mix_is_scored_with_the_weights_that_it_was_trained_with(
     assert json.loads(ran.out) == pytest.approx(read_json(tmp_path / "run/run.json")["best"]["scores"], rel=1e-6)
     assert "is not finished" not in ran.err
     (tmp_path / "run/run.json").write_text(json.dumps(read_json(tmp_path / "run/run.json") | {"status": "running"}))
-    ran = run_bertkit("eval", "run")
-    assert (ran.code, "warning: run is not finished: using its best model so far" in ran.err) == (0, True), ran.err
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"good {n},a\nbad {n},b\n" for n in range(9)), encoding="utf-8")
+    train = ("finetune", "text-classification", "--train", "a.csv", "--model", "run", "--dry-run", "--output-dir", "tuned")
+    more = ("pretrain", f"{corpora}/own", "--model", "run", "--max-steps", 1, "--max-length", 32, "--output-dir", "more")
+    for command in (("eval", "run"), train, more):
+        progress.warn_once.cache_clear()
+        ran = run_bertkit(*command)
+        assert (ran.code, "warning: run is not finished: using its best model so far" in ran.err) == (0, True), ran.err
 
 
 def test_each_corpus_that_is_named_is_scored(

@@ -26,7 +26,7 @@ from bertkit.runs.finetuning.training import baselines_of, prepare_training, tim
 from bertkit.runs.remarks import report_remarks
 from bertkit.runs.request import Request
 from bertkit.runs.run_file import describe_run
-from bertkit.runs.target import open_model_or_run
+from bertkit.runs.target import open_to_train
 from bertkit.tasks.defaults import choose_settings
 from bertkit.tasks.leaks import leaks
 from bertkit.tasks.preview import preview
@@ -147,7 +147,7 @@ def _start(recipe: Recipe) -> Accelerator:
 
 def _fit(request: Request, accelerator: Accelerator, given: Given, before: Mapping[str, Any]) -> _Fitted:
     """Read and check everything that a run needs, and show what is noticed. before: run.json of the run to resume, or empty."""
-    recipe, pretrained = request.recipe, open_model_or_run(request.model)
+    recipe, pretrained = request.recipe, open_to_train(request.model)
     eval_splits, recipe = recipe.eval_splits, recipe.resolved()
     wanted = [split for split in eval_splits if not recipe.validation or kind_of_split(split) != "validation"]
     missing = [split for split in wanted if split not in recipe.eval_splits]

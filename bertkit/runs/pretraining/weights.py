@@ -16,7 +16,7 @@ from bertkit.errors import ModelError, UsageError
 from bertkit.model.config import BLOCK_KEY, PRETRAINING, BertConfig
 from bertkit.model.layerwise import freeze
 from bertkit.model.pretrained import start_from
-from bertkit.runs.target import open_model_or_run
+from bertkit.runs.target import open_to_train
 from bertkit.text.tokenizer import Tokenizer
 
 
@@ -78,7 +78,7 @@ def build_model(
     if model is not None and config.optimizer == "muon":
         what = "--optimizer muon is for training from scratch, not for --model"
         raise UsageError(what, hint="add --optimizer adamw (--preset budget sets muon)")
-    pretrained = open_model_or_run(model) if model is not None else None
+    pretrained = open_to_train(model) if model is not None else None
     if pretrained is None:
         if config.reinit_layers:
             raise UsageError("--reinit-layers needs --model: without it, all weights are fresh")

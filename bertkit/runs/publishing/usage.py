@@ -158,7 +158,8 @@ def _tags(task: Mapping[str, Any]) -> tuple[str, list[str]]:
     in_chunks = task.get("scheme") in ("iob1", "iob2")
     notes = []
     if in_chunks:
-        notes.append("The pipeline treats each punctuation mark as a word; `bertkit predict` keeps the words of columns.")
+        kept = "`bertkit predict` keeps hyphenated words and the words of columns"
+        notes.append(f"The pipeline treats each punctuation mark as a word; {kept}.")
     if task["constrained"]:
         notes.append(
             "`bertkit predict` predicts only legal sequences of tags (`--constrained`); this predicts each tag by itself."
