@@ -126,6 +126,21 @@ def test_labels_that_hardly_repeat_are_judged_before_any_are_held_out(tmp_path: 
             assert len(Task.fit(own, read_splits(own).rows["train"]).labels) == distinct
 
 
+@pytest.mark.parametrize(
+    ("cell", "part"),
+    [("{}", "60 different numbers"), ("'[{{\"start\": {}}}]'", "expected one label"), ("t{}", "60 distinct values")],
+)
+@pytest.mark.parametrize("held_out", [True, False])
+def test_what_is_wrong_with_many_labels_is_told(tmp_path: Path, cell: str, part: str, held_out: bool) -> None:
+    labels = [cell.format(row).strip("'") for row in range(60)]
+    rows = "".join(json.dumps({"text": f"lamp {row}", "label": label}) + "\n" for row, label in enumerate(labels))
+    (tmp_path / "a.jsonl").write_text(rows, encoding="utf-8")
+    path = str(tmp_path / "a.jsonl")
+    recipe = TextClassification(train=path, validation=None if held_out else path).resolved()
+    with pytest.raises(DataError, match=part):
+        Task.fit(recipe, read_splits(recipe).rows["train"])
+
+
 @pytest.mark.parametrize("values", [[n % 20 for n in range(100)], ["1.0", "2.0"], ["1.5", "2.5", "other"], ["v1.5", "v2.5"]])
 def test_whole_numbers_and_names_are_classes(values: list[Any]) -> None:
     assert set(derive_labels(examples(values), "label")) == set(map(label_name, values))

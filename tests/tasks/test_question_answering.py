@@ -572,6 +572,8 @@ def test_columns_have_usual_names_in_any_case(tmp_path: Path) -> None:
     task = Task.fit(recipe, rows)
     assert task.examples(rows, labelled=True).columns["answers"] == [[("two", 4)], []]
     assert (task.recipe.question_column, task.recipe.context) == ("Question", "Paragraph")
+    own = QuestionAnswering(question_column="asked").find_columns(rows).named
+    assert own["question_column"] == "asked", "what a recipe names comes before a guess"
 
 
 def test_answers_in_brackets_are_texts(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ class QuestionAnswering(Recipe):
         yield Examples({self.question: [self.question], self._context: [text]}, content.source, lines=[1])
 
     def find_columns(self, rows: Examples) -> Columns:
-        question = self.question or usual_column(rows.columns, "question") or self._question
+        question = self.question or self.question_column or usual_column(rows.columns, "question") or self._question
         context = self.context or usual_column(rows.columns, "context")
         return Columns({"question": None, "question_column": question, "context": context})  # in predict, `question` may be one
 

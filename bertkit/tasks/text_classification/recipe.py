@@ -160,10 +160,13 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
 
     def refuse_unlearnable(self, rows: Examples) -> None:
         """As in every family: numbers, or labels that hardly repeat, of which many occur only once, and cannot be held out."""
-        label = self._columns_by_role(rows).get("label", "")
+        columns = self._columns_by_role(rows)
+        label = columns.get("label", "")
         if label not in rows.columns or self.regression or self.multi_label or self.classes or self.labels:
             return
         if label not in rows.label_names:
+            rows = self._unlisted(rows, columns)
+            refuse_nested_labels(rows, label)
             refuse_numbers(rows, label)
             refuse_many_labels(rows, label)
 
