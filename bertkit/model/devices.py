@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import sys
@@ -174,11 +175,12 @@ _IGNORED = {
     "ACCELERATE_MIXED_PRECISION": ("no", "--precision sets the precision to compute in"),
 }
 
+IN_HUGE_PAGES = 2**32  # bytes: enough to train BERT-base
+HUGE_PAGE, MADV_HUGEPAGE = 2**21, 14  # of mman.h
+
 
 def return_freed_memory() -> None:
     """Return to the system what `keep_freed_memory` has kept, which grows in a long-running process. Linux only."""
-    import ctypes
-
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if malloc_trim is not None:
         malloc_trim(0)
@@ -188,15 +190,38 @@ def keep_freed_memory(*, of_library: bool = False) -> None:
     """Make glibc keep freed memory for the next batch: returning and remapping it takes 2% of a step, 5% of a prediction.
 
     Linux only. of_library: for use inside another program, set only the thresholds that glibc would itself reach after a block
-    of 32 MiB is freed, and none if the environment sets its own. The option numbers are from malloc.h.
+    of 32 MiB is freed, and none if the environment sets its own. A program of ours also gets its memory in huge pages. The
+    option numbers are from malloc.h.
     """
-    import ctypes
-
-    trim_threshold, mmap_threshold = -1, -3
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    trim_threshold, mmap_threshold, never = -1, -3, -1
+    glibc = ctypes.CDLL(None)
+    mallopt = getattr(glibc, "mallopt", None) if sys.platform == "linux" else None
     is_set = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
     if mallopt is None or (of_library and is_set):
         return
-    if of_library or not mallopt(mmap_threshold, 2**30):  # older versions accept at most 32 MiB
-        mallopt(mmap_threshold, 2**25)
-    mallopt(trim_threshold, 2**26 if of_library else 2**31 - 1)
+    largest = 2**30
+    if of_library or not mallopt(mmap_threshold, largest):  # older versions accept at most 32 MiB
+        largest = 2**25
+        mallopt(mmap_threshold, largest)
+    mallopt(trim_threshold, 2**26 if of_library else never)
+    if not of_library:
+        advise_huge_pages(glibc, largest // 2)
+
+
+def advise_huge_pages(glibc: ctypes.CDLL, block: int) -> None:
+    """Ask the kernel for huge pages in the memory that glibc hands out next on the main thread, in blocks of this size.
+
+    Many Linux distributions give them only to programs that ask. With them an optimizer step, which reads and writes all
+    weights and moments, takes a quarter to a third less time. The blocks are freed again, and take no memory meanwhile: a page
+    exists from the first write to it.
+    """
+    glibc.malloc.restype, glibc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    glibc.free.restype, glibc.free.argtypes = None, [ctypes.c_void_p]
+    glibc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    starts: list[int] = []
+    while len(starts) * block < IN_HUGE_PAGES and (start := glibc.malloc(block)) is not None:
+        starts.append(start)
+        first = -(-start // HUGE_PAGE) * HUGE_PAGE
+        glibc.madvise(first, start + block - first, MADV_HUGEPAGE)
+    for start in starts:
+        glibc.free(start)

@@ -119,6 +119,13 @@ def prefetching() -> None:
     loop.prefetched = in_the_loop
 
 
+def huge_pages() -> None:
+    """Memory comes in pages of the kernel's usual size."""
+    from bertkit.model import devices
+
+    devices.advise_huge_pages = lambda glibc, block: None
+
+
 @dataclasses.dataclass(frozen=True)
 class Lever:
     """off: called before training, does without it."""
@@ -136,5 +143,6 @@ LEVERS = {
     "last-layer": Lever("the last layer only where it is read", last_layer),
     "vocabulary": Lever("the vocabulary that occurs", vocabulary),
     "fused-adamw": Lever("fused AdamW", fused_adamw),
+    "huge-pages": Lever("memory in huge pages, where the kernel leaves it to programs", huge_pages),
     "prefetching": Lever("batches made in a thread", prefetching),
 }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from trained import train
 
-from bertkit.model import bert, dropout, layout, precision
+from bertkit.model import bert, devices, dropout, layout, precision
 from bertkit.training import adamw, loop, optimizer
 from scripts.bench import lever_gains, training
 from scripts.bench.levers import LEVERS
@@ -26,6 +26,7 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
     "last-layer": [(bert, "Packing")],
     "vocabulary": [(adamw.AdamW, "elementwise")],
     "fused-adamw": [(adamw, "adamw")],
+    "huge-pages": [(devices, "advise_huge_pages")],
     "prefetching": [(loop, "prefetched")],
 }
 

@@ -6,10 +6,12 @@ import ctypes
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+from bertkit.model import devices
 from bertkit.model.devices import keep_freed_memory, start_accelerator
 
 TRIM, MMAP = -1, -3  # of malloc.h
@@ -31,8 +33,11 @@ def test_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
             told[option] = value
             return 1
 
+    blocks: list[int] = []  # of memory that is to be in huge pages
+
     def settings(*, of_library: bool) -> dict[int, int]:
         told.clear()
+        blocks.clear()
         keep_freed_memory(of_library=of_library)
         return {**told}
 
@@ -40,10 +45,14 @@ def test_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES":
             monkeypatch.delenv(name)
     monkeypatch.setattr(ctypes, "CDLL", Glibc)
-    assert settings(of_library=False) == {MMAP: 2**30, TRIM: 2**31 - 1}
+    monkeypatch.setattr(devices, "advise_huge_pages", lambda glibc, block: blocks.append(block))
+    assert settings(of_library=False) == {MMAP: 2**30, TRIM: -1}
+    assert blocks == [2**29]
     assert settings(of_library=True) == {MMAP: 2**25, TRIM: 2**26}
+    assert blocks == []
     largest = 2**25  # as in older ones
-    assert settings(of_library=False) == {MMAP: 2**25, TRIM: 2**31 - 1}
+    assert settings(of_library=False) == {MMAP: 2**25, TRIM: -1}
+    assert blocks == [2**24]
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
     assert settings(of_library=True) == {}
 
@@ -78,6 +87,44 @@ print(full - kept, kept - resident())
     kept, returned = map(float, subprocess.check_output([sys.executable, "-c", code], text=True).split())
     assert kept < 20
     assert returned > 180
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="needs transparent huge pages")
+@pytest.mark.parametrize("megabytes", [1, 300], ids=["many blocks", "large blocks"])
+def test_memory_is_in_huge_pages(megabytes: int) -> None:
+    """The kernel says of the memory of every block whether it was asked for huge pages; and none is resident before its use."""
+    code = f"""
+import sys
+import torch
+from bertkit.model.devices import keep_freed_memory
+
+def resident():
+    with open("/proc/self/statm") as counts:
+        return int(counts.read().split()[1]) * 4096
+
+def advised(address):
+    with open("/proc/self/smaps") as maps:
+        for line in maps:
+            name, *rest = line.split()
+            if "-" in name:
+                begin, end = (int(part, 16) for part in name.split("-"))
+            elif name == "VmFlags:" and begin <= address < end:
+                return "hg" in rest
+    raise SystemExit(f"no mapping has {{address}}")
+
+before = resident()
+elsewhere = torch.ones(2**20)
+keep_freed_memory()
+print((resident() - before) // 2**20, advised(elsewhere.data_ptr()))
+blocks = [torch.empty(2**20 * {megabytes}, dtype=torch.uint8) for _ in range(1200 // {megabytes})]
+print(sum(advised(block.data_ptr() + len(block) // 2) for block in blocks) / len(blocks))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
+    first, share = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).splitlines()
+    grown, was_advised = first.split()
+    assert int(grown) < 20
+    assert was_advised == "False"
+    assert float(share) > 0.98  # a page between two of the blocks that were advised is left out
 
 
 def test_a_process_keeps_its_first_device(monkeypatch: pytest.MonkeyPatch) -> None:
