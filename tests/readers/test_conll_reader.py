@@ -113,12 +113,13 @@ def test_comments_are_told_from_words(text: str, tokens: list[str], begins: list
 def test_a_line_that_names_the_columns_is_no_word(header: str) -> None:
     between = "\t" if "\t" in header else " "
     rows = [between.join([word, *["X"] * (len(header.split()) - 2), tag]) for word, tag in (("Ann", "B-X"), ("paid", "O"))]
-    content = content_of("\n".join(["", header, *rows, "", header, *rows]) + "\n", "f")  # as `cat` joins two files
-    assert looks_like_conll(content)
-    examples = conll(content.text())
-    assert (examples.columns["tokens"], examples.columns["tags"]) == ([["Ann", "paid"]] * 2, [["B-X", "O"]] * 2)
-    assert [*examples.lines] == [3, 7]
-    assert examples.remarks.notes == (f"f: {header!r} names the columns, and is no token",)
+    for blank in ([""], []):
+        content = content_of("\n".join(["", header, *rows, *blank, header, *rows]) + "\n", "f")  # as `cat` joins two files
+        assert looks_like_conll(content)
+        examples = conll(content.text())
+        assert (examples.columns["tokens"], examples.columns["tags"]) == ([["Ann", "paid"]] * 2, [["B-X", "O"]] * 2)
+        assert [*examples.lines] == [3, 6 + len(blank)]
+        assert examples.remarks.notes == (f"f: {header!r} names the columns, and is no token",)
 
 
 def test_a_word_that_could_name_a_column_is_one() -> None:
@@ -132,6 +133,8 @@ def test_a_column_that_numbers_the_tokens_holds_no_words() -> None:
         examples = conll(text, column=column)
         assert examples.columns == {"tokens": [["Der", "FC", "Bern"], ["2"]], "tags": [tags.split(), ["O"]]}
         assert (examples.lines, examples.remarks.notes) == ([2, 7], ("f: column 1 numbers the tokens; column 2 holds them",))
+    short = conll("# s\n1\tHallo\tO\tO\n2\tBern\tB-LOC\tB-LOC\n\n1\tFC\tO\tO\n2\tBern\tO\tO\n")
+    assert short.columns["tokens"] == [["Hallo", "Bern"], ["FC", "Bern"]]
     assert looks_like_conll(content_of(text.replace("B-LOC", "O")))  # chunk tags in any column tell
     assert refused(conll, text.replace("3\tBern", "3\t")).where == "f:4"
 

@@ -74,6 +74,9 @@ def changed(*path: str | int, **fields: Any) -> dict[str, Any]:
 
 def test_the_list_of_articles_alone_is_read_too() -> None:
     assert parsed(parse_squad, json.dumps(FILE["data"]), "f") == parsed(parse_squad, json.dumps(FILE), "f")
+    assert looks_like_squad(content_of(json.dumps([{"title": 'the "x" y', "paragraphs": []}])))
+    broken = refused_by(parsed, parse_squad, json.dumps(changed(*QAS, 1, question=...)["data"]), "f")
+    assert broken.what == "[0].paragraphs[0].qas[1] has no 'question'"
 
 
 @pytest.mark.parametrize("ascii", [True, False])

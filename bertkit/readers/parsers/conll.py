@@ -21,7 +21,7 @@ _DOCUMENT = "-DOCSTART-"
 _COMMENT = re.compile(r"#[ \t]*([\w.:-]+ = |(newdoc|newpar)\b|id [\w-]+\s+domain=)|#(begin|end) document\b")
 # Only ASCII white space separates columns and makes lines blank: U+00A0, U+3000 and U+2028 are tokens in real files.
 _BLANK = " \t\r\f\v"
-_CHUNK = re.compile(r"O|[BIEOSMLU]-\S+")  # a tag
+_CHUNK = re.compile(r"O|[BIEOSMLU]-\S+")  # a chunk tag, or O
 _LOOKED_AT = 200  # lines, to recognize the format
 _ENOUGH = 10  # tokens needed to recognize tags by their repetition
 
@@ -181,11 +181,15 @@ def _first_lines(content: Content) -> list[str]:
 def _rows(lines: Iterable[str], layout: _Layout) -> Iterator[tuple[int, str, list[str] | None]]:
     """Each line's number from 1, the line and its fields: empty where a sentence ends, None for a comment."""
     inside = False
+    header = _split(layout.header, layout.between) if layout.header else None
     for number, line in enumerate(lines, start=1):
         if not line.strip(_BLANK) or line.startswith(_DOCUMENT):
             inside = False
             yield number, "", []
-        elif line == layout.header or (line.startswith("#") and _is_comment(line, layout, inside)):
+        elif header is not None and _split(line, layout.between) == header:
+            inside = False  # files that were joined may have no blank line between them
+            yield number, line, []
+        elif line.startswith("#") and _is_comment(line, layout, inside):
             yield number, line, None
         else:
             inside = True
@@ -230,7 +234,7 @@ def _layout(lines: list[str], separator: str, *, conllu: bool = False) -> _Layou
     fields = _split(first, separator)
     are_names = len(fields) > 1 and guess_column(fields[:1], "tokens") and is_usual_name(fields[-1])
     header = first if are_names and not conllu else ""
-    lines = [line for line in lines if line != header or not line]
+    lines = [line for line in lines if not header or line != header]
     numbered = not conllu and len(fields) > 2 and _are_numbered(lines, separator)
     rows = [_split(line, separator) for line in lines if line.strip(_BLANK) and not line.startswith(("#", _DOCUMENT))]
     chunked = all(_CHUNK.fullmatch(row[-1].strip(_BLANK)) for row in rows)
@@ -238,8 +242,8 @@ def _layout(lines: list[str], separator: str, *, conllu: bool = False) -> _Layou
 
 
 def _are_numbered(lines: list[str], separator: str) -> bool:
-    """Whether the first fields of lines count the tokens of each sentence from 1, in one of them to 3 at least."""
-    longest = number = 0
+    """Whether the first fields of lines count the tokens of each sentence from 1, and there are two tokens after first ones."""
+    after_first = number = 0
     for line in lines:
         if not line.strip(_BLANK) or line.startswith(_DOCUMENT):
             number = 0
@@ -247,8 +251,8 @@ def _are_numbered(lines: list[str], separator: str) -> bool:
             number += 1
             if _split(line, separator)[0] != str(number):
                 return False
-            longest = max(longest, number)
-    return longest > 2
+            after_first += number > 1
+    return after_first > 1
 
 
 def _looks_like_conllu(lines: list[str]) -> bool:

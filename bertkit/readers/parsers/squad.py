@@ -11,7 +11,10 @@ from bertkit.readers import Examples
 from bertkit.readers.content import Content
 from bertkit.readers.json_loading import kind_of, load_json, refuse_lone_surrogates
 
-_ARTICLES = re.compile(r'\s*\[\s*\{\s*("title"\s*:\s*"[^"]*"\s*,\s*)?"paragraphs"\s*:\s*\[')  # a list, and its first object
+# A list, and its first object.
+_ARTICLES = re.compile(
+    r'\s*\[\s*\{\s*("title"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*)?"paragraphs"\s*:\s*\['
+)  # a list, and its first object
 _HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each with id, question and answers[]"
 
 
@@ -64,9 +67,10 @@ def looks_like_squad(content: Content) -> bool:
 def _questions(content: Any, source: str) -> list[tuple[str, dict[str, Any]]]:
     """Each question as a row, with its place in the JSON."""
     rows = []
-    articles = content if isinstance(content, list) else _take(_of(content, dict, "the JSON", source), "data", list, "", source)
+    name = "" if isinstance(content, list) else "data"
+    articles = _take(_of(content, dict, "the JSON", source), name, list, "", source) if name else content
     for i, article in enumerate(articles):
-        at_article = f"data[{i}]"
+        at_article = f"{name}[{i}]"
         _of(article, dict, at_article, source)
         if "question" in article and "paragraphs" not in article:
             hint = "if each object is a question with its context and answers: --rows data"

@@ -92,7 +92,8 @@ def _misfit(
     line, row = first
     what, to_do = f"found {plural(len(row), 'field')}, expected {width}: {in_quotes(', '.join(names), 80)}", hint(row, width)
     if width < len(row) <= width + unnamed:
-        what = f"column {width + 1} of the header has no name, but here it has a value"
+        place = next(place for place, field in enumerate(row[width:], start=width + 1) if field.strip())
+        what = f"column {place} of the header has no name, but here it has a value"
         to_do = f"name each column in the header; else {to_do}"
     return DataError(what, where=f"{source}:{line}", hint=to_do)
 
