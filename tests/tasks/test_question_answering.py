@@ -576,6 +576,25 @@ def test_columns_have_usual_names_in_any_case(tmp_path: Path) -> None:
     assert own["question_column"] == "asked", "what a recipe names comes before a guess"
 
 
+def test_every_column_of_squad_may_be_in_upper_case(tmp_path: Path) -> None:
+    table = "Id,Question,Context,Answer,Answer_Start,Is_Impossible\na,who,one two two,two,8,False\nb,what,one two,two,4,True\n"
+    found = load(tmp_path, table, "rows.csv", question="Question", context="Context")
+    assert (found.columns["id"], found.columns["answers"]) == (["a", "b"], [[("two", 8)], []])
+    recipe = QuestionAnswering(question="Question", context="Context")
+    names = table.partition("\n")[0].split(",")
+    assert recipe.columns_read(Examples({name: [] for name in names}, "f", []), labelled=True) >= {*names}
+    both = load(tmp_path, f"question,context,Answer,answer\nwho,{CONTEXT},one,two\n", "rows.csv")
+    assert both.columns["answers"] == [[("two", None)]], "the exact name takes precedence"
+
+
+def test_a_cell_unlike_the_lists_of_answers_is_named(tmp_path: Path) -> None:
+    for cell in ("[1912]", "two"):
+        rows = "".join(f"who,{CONTEXT},\"['{text}']\"\n" for text in ("one", "two", "one"))
+        with pytest.raises(DataError) as error:
+            load(tmp_path, f"question,context,answers\n{rows}who,{CONTEXT},{cell}\n", "rows.csv")
+        assert (error.value.where, cell in error.value.what) == (f"{tmp_path / 'rows.csv'}:5", True)
+
+
 def test_answers_in_brackets_are_texts(tmp_path: Path) -> None:
     table = "question,context,answer\nwhich?,see [1] and [2],[1]\nand?,see [1] and [2],[2]\n"
     assert load(tmp_path, table, "rows.csv").columns["answers"] == [[("[1]", None)], [("[2]", None)]]

@@ -18,7 +18,7 @@ from bertkit.tasks.question_answering.places import LOST, find_answers
 from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids, repeated_ids, usual_column
 from bertkit.tasks.recipe import Columns, Recipe
 
-_OF_SQUAD = ("answer_start", "is_impossible", "title")  # columns of SQuAD's JSON besides those that options name
+_OF_SQUAD = ("id", "answer_start", "is_impossible")  # the roles of SQuAD's columns that no option names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,8 @@ class QuestionAnswering(Recipe):
         return Columns({"question": None, "question_column": question, "context": context})  # in predict, `question` may be one
 
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
-        return {"id", self._question, self._context, answers_column(rows, self.answers), *_OF_SQUAD}
+        others = (usual_column(rows.columns, role) or role for role in _OF_SQUAD)
+        return {self._question, self._context, answers_column(rows, self.answers), "title", *others}
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], None]:
         return (require_column(rows, self._context, option="--context"),), None
@@ -124,9 +125,9 @@ class QuestionAnswering(Recipe):
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
         found = super().refused(rows, labelled=labelled)  # which looks at each row by itself
-        if labelled and self.on_error == "skip" and "id" in rows.columns:
+        if labelled and self.on_error == "skip" and (column := usual_column(rows.columns, "id")) is not None:
             kept = [row for row in range(len(rows)) if row not in found]
-            ids = replace(rows, columns={"id": rows.columns["id"]}).select(kept)
+            ids = replace(rows, columns={"id": rows.columns[column]}).select(kept)
             found |= {kept[at]: str(error) for at, error in repeated_ids(ids)}
         return dict(sorted(found.items()))
 

@@ -15,10 +15,13 @@ from bertkit.tasks.list_cells import value_in
 
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
 _ONE_FORM = ('write the text as a list: ["..."]', 'write a text, "" for no answer')  # by whether the first row holds text
-_COLUMNS = {  # usual names, in any case
+_COLUMNS = {  # usual names, in upper or lower case
+    "id": ("id",),
     "question": ("question",),
     "context": ("context", "paragraph", "passage"),
     "answers": ("answers", "answer", "answer_text"),
+    "answer_start": ("answer_start",),
+    "is_impossible": ("is_impossible",),
 }
 _WRITTEN = re.compile(r"""\{|\[\s*[\]{'"]""")  # how an object, or a list of texts or objects, begins in a cell
 _ENOUGH = 100_000  # characters are enough to tell the language
@@ -29,7 +32,7 @@ Answers = list[tuple[str, int | None]]
 
 def read_ids(examples: Examples) -> list[str]:
     """The id of each row, by default its number, with "_" behind it while another of these rows has that id."""
-    given = examples.columns.get("id", [None] * len(examples))
+    given = _values(examples, "id", [None] * len(examples))
     taken = {str(value) for value in given if value not in (None, "")}
 
     def number(row: int) -> str:
@@ -53,9 +56,16 @@ def repeated_ids(examples: Examples) -> Iterator[tuple[int, DataError]]:
 
 
 def usual_column(names: Iterable[str], role: str) -> str | None:
-    """The column of the question, context or answers, by its usual names, of which earlier ones take precedence."""
-    by_name = {name.lower(): name for name in names}
+    """The column of a role, a key of _COLUMNS, by its usual names: earlier ones take precedence, and the exact spelling."""
+    names = [*names]
+    by_name = {name.lower(): name for name in names} | {name: name for name in names}
     return next((by_name[usual] for usual in _COLUMNS[role] if usual in by_name), None)
+
+
+def _values(examples: Examples, role: str, default: Sequence[Any] = ()) -> Sequence[Any]:
+    """The values of the column with a role's usual name."""
+    column = usual_column(examples.columns, role)
+    return default if column is None else examples.columns[column]
 
 
 def answers_column(examples: Examples, column: str | None) -> str:
@@ -64,14 +74,15 @@ def answers_column(examples: Examples, column: str | None) -> str:
 
 
 def read_answers(examples: Examples, column: str | None) -> tuple[list[Answers], Remarks]:
-    """The answers of each row as (text, first character in the context or None), and warnings if some contradict is_impossible.
+    """The answers of each row as (text, first character in the context or None), and warnings about rows whose answers
+    contradict is_impossible.
 
     A question that has no answer, or is marked is_impossible, has an empty list. column: as in `answers_column`. Raises
     DataError with the row for answers in another form.
     """
     answers = _all_answers(examples, answers_column(examples, column))
     ignored, absent = [], []
-    for row, value in enumerate(examples.columns.get("is_impossible", ())):
+    for row, value in enumerate(_values(examples, "is_impossible")):
         if (mark := mark_of(value)) is None:
             raise DataError(
                 f"column 'is_impossible' holds {value!r}; expected true or false", where=examples.where(row), hint=FIX_ROW
@@ -94,10 +105,11 @@ def read_answers(examples: Examples, column: str | None) -> tuple[list[Answers],
 
 def _all_answers(examples: Examples, name: str) -> list[Answers]:
     """The answers in the column, of impossible questions too."""
-    others = replace(examples, columns={each: examples.columns[each] for each in examples.columns if each != "answer_start"})
+    starts = usual_column(examples.columns, "answer_start")
+    others = replace(examples, columns={each: values for each, values in examples.columns.items() if each != starts})
     values = examples.columns[require_column(others, name, option="--answers")]
     cells = {row: value.strip() for row, value in enumerate(values) if isinstance(value, str) and value.strip()}
-    if cells and all(map(_WRITTEN.match, cells.values())):
+    if 2 * sum(_WRITTEN.match(cell) is not None for cell in cells.values()) > len(cells):
         values = [_in_cell(cells.get(row, "[]"), examples.where(row), name) for row in range(len(values))]
     is_text = [isinstance(value, str) for value in values if isinstance(value, (str, list, dict))]
     if not any(is_text):
@@ -107,13 +119,12 @@ def _all_answers(examples: Examples, name: str) -> list[Answers]:
             forms = ("text", "a list or object")[:: 1 if is_text[0] else -1]
             what = f"column {name!r} holds {forms[1]} here and {forms[0]} before; expected one form in all rows"
             raise DataError(what, where=examples.where(row), hint=_ONE_FORM[is_text[0]])
-    starts = examples.columns.get("answer_start")
     answers: list[Answers] = []
     if None in values:
         what = f"column {name!r} holds null; expected text"
         raise DataError(what, where=examples.where(values.index(None)), hint='for a question without an answer, write ""')
     for row, text in enumerate(examples.texts(name, may_be_empty=True)):
-        start = None if starts is None or not text.strip() else _start(starts[row], examples.where(row))
+        start = None if starts is None or not text.strip() else _start(examples.columns[starts][row], examples.where(row))
         answers.append([(text, start)] if text.strip() else [])
     return answers
 
@@ -121,8 +132,8 @@ def _all_answers(examples: Examples, name: str) -> list[Answers]:
 def _in_cell(cell: str, where: str, column: str) -> Any:
     """The list or object that a cell of a table holds. Raises DataError for one that cannot be read."""
     if (value := value_in(cell)) is None:
-        what = f"column {column!r} holds {cell[:60]!r}, an object that cannot be read"
-        raise DataError(what, where=where, hint="save the data as JSON lines or Parquet")
+        what = f"column {column!r} holds {cell[:60]!r}; expected a list or an object that can be read, as in other rows"
+        raise DataError(what, where=where, hint="correct the cell, or save the data as JSON lines or Parquet")
     return value
 
 
