@@ -30,6 +30,7 @@ from bertkit.readers.formats import (
 )
 from bertkit.readers.parsers.parallel import is_parallel
 from bertkit.tasks import FAMILIES, MultipleChoice, QuestionAnswering, TextClassification, TokenClassification
+from bertkit.tasks.list_cells import holds_spans
 from bertkit.tasks.multiple_choice.recipe import guess_choices
 from bertkit.tasks.question_answering.references import usual_column
 from bertkit.tasks.recipe import Recipe
@@ -68,7 +69,8 @@ def guess_family(file: str | Path, options: Mapping[str, Any]) -> Guess:
     if path.is_dir() and not is_parallel(path):
         endings = endings_of([form for family in FAMILIES.values() for form in family.formats])
         files = (find_split_file(path, split, (*endings, ".txt", ANY_WORDS)) for split in SPLITS)
-        of_hub = chain.from_iterable(sorted(path.rglob(f"*{ending}")) for ending in ARROW.endings)
+        saved = chain.from_iterable(sorted(path.rglob(f"*{ending}")) for ending in ARROW.endings)
+        of_hub = (file for file in saved if not file.name.startswith("cache-"))  # beside the data lies what `map` computed
         if (found := next((file for file in chain(files, of_hub) if file is not None), None)) is None:
             return Guess(None, "no file is named after a split")
         path = file = found
@@ -104,12 +106,12 @@ _FITS: dict[str, Callable[[Collection[str], Collection[str]], bool]] = {
         guess_choices(names) is not None and ("label" in given or guess_column(names, "answer") is not None)
     ),
     QuestionAnswering.family: lambda names, given: (
-        all(usual_column(names, role) for role in ("question", "context", "answers"))
+        _have(names, "question", "context", "answers")
         and ("answers" in names or guess_column(names, "label") is None)  # else whether an answer is right
     ),
     TextClassification.family: lambda names, given: (
         {"text", "label"} <= {*given}
-        or (_have_labels(names, given) and not _have_tags(names) and not usual_column(names, "context"))
+        or (_have_labels(names, given) and not _have_tags(names) and not _have(names, "question", "context"))
     ),
 }
 
@@ -123,15 +125,18 @@ def _words_or_spans(rows: Examples) -> str | None:
     if roles["tags"] and isinstance(words, list):
         return f"columns {roles['tokens']}, which holds words, and {roles['tags']}"
     for name in (*LISTS, "spans"):
-        spans = next((value[0] for value in rows.columns.get(name, ()) if isinstance(value, list) and value), None)
-        match spans:
-            case [int(), int(), str()] | {"start": int(), "end": int()} | {"start_offset": int(), "end_offset": int()}:
-                return f"column {name}, which holds places in a text"
+        spans = next((value for value in rows.columns.get(name, ()) if isinstance(value, list) and value), None)
+        if holds_spans(spans):
+            return f"column {name}, which holds places in a text"
     return None
 
 
 def _have_tags(names: Collection[str]) -> bool:
     return not {"tags", "ner_tags", "entities"}.isdisjoint(names)
+
+
+def _have(names: Collection[str], *roles: str) -> bool:
+    return all(usual_column(names, role) for role in roles)
 
 
 def _have_labels(names: Collection[str], given: Collection[str]) -> bool:

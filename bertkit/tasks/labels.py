@@ -9,7 +9,7 @@ import reprlib
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from shlex import quote
 from typing import Any
 
@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from bertkit.errors import DataError, ModelError, UsageError, excerpt, listed, plural
 from bertkit.model.config import BertConfig
 from bertkit.readers import FIX_ROW, Examples
-from bertkit.tasks.list_cells import looks_like_labels
+from bertkit.tasks.list_cells import holds_spans, looks_like_labels
 
 _MOST_CLASSES = 20  # above this, numbers, or labels that hardly repeat, count as classes only if the user says so
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _COUNTED = re.compile(r"[\W_]*\d+")  # what numbered names, such as class_1 and class_2, differ in
 _MISSPELT = 0.85  # similarity above which one label may be meant to be another
 _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+(\.\d+|,\d{3})\s*", re.ASCII)
+_MAY_BE_THOUSANDS = re.compile(r"\s*[-+]?[1-9]\d{0,2},\d{3}\s*", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*", re.ASCII)
-_PLACE = re.compile(r"""['"]start(_offset)?['"]:""")  # in a list of entities
 _MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"
 
 
@@ -77,7 +77,7 @@ def refuse_nested_labels(examples: Examples, column: str) -> None:
         if is_nested(value):
             what = f"the label in column {examples.own_name(column)!r} is {excerpt(repr(value), 80)}; expected one label"
             hint = "give every row one label, as text or as a number; for several labels use --multi-label"
-            if _PLACE.search(str(value)):
+            if holds_spans(value):
                 own = quote(examples.own_name(column))
                 hint = f"if these are entities in the text: bertkit finetune token-classification --entities {own}"
             raise DataError(what, where=examples.where(row), hint=hint)
@@ -107,13 +107,23 @@ def refuse_numbers(examples: Examples, column: str) -> None:
         return
     if decimals:
         first = min(decimals, key=names.__getitem__)
+        what = f"the label in column {own!r} is the decimal {first}"
         if "," in first:
-            hint = (
-                "to predict numbers, write a point in place of the comma and add --regression; add --classes if it is a class"
-            )
-        raise DataError(f"the label in column {own!r} is the decimal {first}", where=examples.where(names[first]), hint=hint)
+            what = f"the label in column {own!r} is {first}, a number with a comma"
+            hint = f"to predict numbers, {_without_commas(first)}, and add --regression; add --classes if each is a class, or "
+            hint += "--multi-label if each part is a label"
+        raise DataError(what, where=examples.where(names[first]), hint=hint)
     if len(names) > _MOST_CLASSES:
         raise DataError(f"the labels in column {own!r} are {len(names)} different numbers", where=examples.source, hint=hint)
+
+
+def _without_commas(number: str) -> str:
+    """How to write a number that has commas: as decimal commas, or between thousands."""
+    number = number.strip()
+    decimal, whole = f"write {number.replace(',', '.')} for {number}", f"write {number.replace(',', '')} for {number}"
+    if _THOUSANDS.fullmatch(number):
+        return whole
+    return f"{whole}, or {number.replace(',', '.')} if the comma is decimal" if _MAY_BE_THOUSANDS.fullmatch(number) else decimal
 
 
 def refuse_many_labels(examples: Examples, column: str) -> None:
@@ -174,14 +184,22 @@ def refuse_repeated(labels: Sequence[str]) -> None:
 
 def spelling_warnings(names: Iterable[str]) -> tuple[str, ...]:
     """Warnings about names that differ only in case, white space or the form of a number, or are only white space."""
-    groups: dict[str, list[str]] = defaultdict(list)
+    groups: dict[str | Decimal, list[str]] = defaultdict(list)
     for name in names:
-        plain = " ".join(name.casefold().split())
-        groups[str(Decimal(plain).normalize()) if _NUMBER.fullmatch(plain) else plain].append(name)
+        groups[_plain(name)].append(name)
     blank = [f"the label {name!r} is only white space; if it means no label, leave it empty" for name in groups.pop("", [])]
     alike = "labels that differ only in case, white space or the form of a number are learned separately"
     groups_of_many = (sorted(group) for group in groups.values() if len(group) > 1)
     return (*blank, *(f"{alike}: {', '.join(map(repr, group))}; use one spelling" for group in groups_of_many))
+
+
+def _plain(name: str) -> str | Decimal:
+    """What names that differ only in spelling have in common; exact numbers are compared as numbers."""
+    plain = " ".join(name.casefold().split())
+    try:
+        return Decimal(plain) if _NUMBER.fullmatch(plain) else plain
+    except InvalidOperation:  # the exponent of what may be a hexadecimal id
+        return plain
 
 
 def refuse_missing(missing: Sequence[int], examples: Examples, column: str, *, are_classes: bool = False) -> None:
@@ -283,11 +301,11 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
             )
         them = "it" if len(refused) == 1 else "them"
         hint = f"correct {them}, or skip such rows with --on-error skip; for classes leave out --regression"
-        commas = sum(_DECIMAL_COMMA.fullmatch(str(values[row])) is not None for row in refused)
-        if any(_THOUSANDS.fullmatch(str(values[row])) for row in refused):
-            hint = "write the numbers without separators of thousands, such as 2630.5 for 2,630.5"
-        elif commas == len(refused) or (commas and len(refused) < len(values)):
-            hint = "write the numbers with a decimal point, such as 1.5 for 1,5"
+        cells = [str(values[row]) for row in refused]
+        thousands = [cell for cell in cells if _THOUSANDS.fullmatch(cell)]
+        commas = thousands or [cell for cell in cells if _DECIMAL_COMMA.fullmatch(cell)]
+        if thousands or len(commas) == len(refused) or (commas and len(refused) < len(values)):
+            hint = _without_commas(commas[0])
         elif 1 < len(refused) == len(values):
             hint = "is this the right column? --label NAME names another one"
         raise DataError(what, where=examples.where(refused[0]), hint=hint)

@@ -49,6 +49,20 @@ def value_in(cell: str) -> list[Any] | dict[Any, Any] | None:
     return value if isinstance(value, (list, dict)) else None
 
 
+def holds_spans(value: Any) -> bool:
+    """Whether a value, or what a cell holds, is the place of an entity in a text, such as [0, 4, "PER"] or an object with its
+    start, or a list of them."""
+    read = value_in(value) if isinstance(value, str) else value
+    return _is_span(read) or (isinstance(read, list) and len(read) > 0 and _is_span(read[0]))
+
+
+def _is_span(value: Any) -> bool:
+    match value:
+        case [int(), int(), str()] | {"start": int()} | {"start_offset": int()}:
+            return True
+    return False
+
+
 def _read_literal(text: str) -> Any:
     """What Python writes; None for anything else, such as strings without commas between them, which Python would join."""
     try:

@@ -123,6 +123,9 @@ def test_entities_are_no_classes() -> None:
     cell = '[{"start": 0, "end": 4, "text": "Anna", "labels": ["PER"]}]'
     error = refused(Task.fit, filled(TextClassification()), rows_of(cell, cell.replace("0", "1")))
     assert (error.where, "--entities label" in (error.hint or "")) == ("my.csv:2", True)
+    for cell in ('{"start" : 0, "end" : 4}', [[0, 4, "PER"]], [{"start_offset": 0}]):
+        assert "--entities label" in str(refused(Task.fit, filled(TextClassification()), rows_of(cell, cell)).hint)
+    assert "--multi-label" in str(refused(Task.fit, filled(TextClassification()), rows_of(["start", "b"], ["c"])).hint)
 
 
 def test_a_model_that_changes_between_one_label_and_several_says_so() -> None:
@@ -157,6 +160,11 @@ def test_a_model_that_changes_between_one_label_and_several_says_so() -> None:
         (["['True', 'False', 'False']", "[0, 0, 1]"], None, ("a", "b", "c"), [("a",), ("c",)]),
         ([{"choices": ["a", "c"]}, "b"], None, None, [("a", "c"), ("b",)]),  # of Label Studio
         ([[0, 2], [1]], None, ("a", "b", "c"), [("a", "c"), ("b",)]),  # the numbers of classes
+        ([[0], [0, 1], [1]], None, ("a", "b", "c"), [("a",), ("a", "b"), ("b",)]),
+        ([[0, 1], [0], [1]], None, ("a", "b", "c"), [("a", "b"), ("a",), ("b",)]),
+        ([[1, 0, 0], [0, 1, 0]], None, ("yes", "no", "unclear"), [("yes",), ("no",)]),  # labels that are marks elsewhere
+        (['["yes"]', '["no", "yes"]'], None, ("yes", "no", "unclear"), [("yes",), ("no", "yes")]),
+        (['{"choices":["a","b"]}', "c"], None, None, [("a", "b"), ("c",)]),
         (["{'a'}", "set()", "()"], None, None, [("a",), (), ()]),  # as pandas writes sets and tuples
     ],
 )
@@ -178,11 +186,6 @@ def test_a_list_that_cannot_be_read_is_skipped() -> None:
     rows = rows_of("['a', 'b']", "['a' 'b']", "['b']")
     recipe = fit(rows.select([0, 2])).recipe
     assert replace(recipe, on_error="skip").standardize(rows, labelled=True).columns["label"] == [("a", "b"), ("b",)]
-
-
-def test_numbers_of_classes_are_told_by_the_names_and_not_by_their_size() -> None:
-    """A split may hold only the first two of three classes."""
-    assert split_sets(rows_of([0], [1], [0, 1]), "label", None, None, ("a", "b", "c")) == [("a",), ("b",), ("a", "b")]
 
 
 def test_empty_cells_among_marks_are_counted() -> None:

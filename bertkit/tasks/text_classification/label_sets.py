@@ -73,12 +73,12 @@ def split_sets(
 def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None, examples: Examples) -> int:
     """The length of lists that have a 0 or 1 for each label; 0 if the lists are sets of names.
 
-    They are sets if no item is repeated, or if a label is a mark itself. But if there are only [0, 1] and [1, 0], they mark two
+    They are sets if no item is repeated, or if an item is a label. But if there are only [0, 1] and [1, 0], they mark two
     labels: as sets, all rows would be the same. Raises DataError with the row for a list unlike the others, if most are marks.
     """
-    if any(mark_of(label) is not None for label in labels or ()):
-        return 0
     lists = {row: value for row, value in enumerate(values) if isinstance(value, list)}
+    if labels and any(label_name(item) in labels for items in lists.values() for item in items):
+        return 0
     marked = [items for items in lists.values() if _are_marks(items)]
     repeated = sum(len(set(map(str, items))) < len(items) for items in marked)
     widths = Counter(map(len, marked))
@@ -96,7 +96,8 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
 def _are_numbers(values: Sequence[Any]) -> bool:
     """Whether lists hold numbers of classes: integers that cannot all be marks, which are equally many in each row."""
     lists = [value for value in values if isinstance(value, list)]
-    may_be_marks = {*map(len, lists)} - {1} == {*map(len, lists[:1])} and all(map(_are_marks, lists))
+    lengths = {*map(len, lists)}
+    may_be_marks = len(lengths) == 1 and lengths != {1} and all(map(_are_marks, lists))
     return any(type(item) is int for items in lists for item in items) and not may_be_marks
 
 
@@ -112,8 +113,9 @@ def _cells(examples: Examples, column: str) -> list[str]:
 
 def _parsed(value: Any, where: str) -> Any:
     """The list in a cell that is written as one; any other value unchanged. where: for the DataError of `items_in`."""
-    if isinstance(value, dict) and [*value] == ["choices"]:  # as Label Studio writes several
-        return value["choices"]
+    read = value_in(value) if isinstance(value, str) else value
+    if isinstance(read, dict) and [*read] == ["choices"]:  # as Label Studio writes several
+        return read["choices"]
     items = items_in(value, where, "write the labels as JSON, or separated by |") if isinstance(value, str) else None
     return value if items is None else items
 

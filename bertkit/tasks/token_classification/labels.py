@@ -48,7 +48,8 @@ def settle_labels(
         hint = "--column (CoNLL) or --tags (JSON, tables) says where the tags are"
         raise DataError(what, where=examples.source, hint=hint)
     if len(labels) < 2:
-        hint = "is this the column of the tags? --tags chooses another one"
+        role = "entities" if "places" in examples.columns else "tags"
+        hint = f"is this the column of the {role}? --{role} chooses another one"
         raise DataError(f"every word has the tag {labels[0]!r}; expected two or more tags", where=examples.source, hint=hint)
     return labels
 
