@@ -302,8 +302,8 @@ class Recipe(ABC):
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         """The columns that a recipe with known columns reads; labelled: in training. Raises DataError if one is missing."""
 
-    def refuse_unlearnable(self, rows: Examples) -> None:
-        """Raise DataError for training rows, before any are held out, whose labels are none."""
+    def refuse_unlikely_labels(self, rows: Examples) -> None:
+        """Raise DataError for training rows, before any are held out, whose labels do not look like classes."""
         return
 
     @abstractmethod

@@ -98,7 +98,7 @@ class _Source:
     def _parts(self) -> list[Examples]:
         """The rows to train on and, if some of the training rows are the validation split, those."""
         recipe = self.recipe
-        kept, *held = self._split(self._remaining[0], recipe.held_out_share)
+        kept, *held = self._split(self._remaining[0], recipe.held_out_share, whole=recipe.set_aside is None)
         known = ("validation", *(split for split in recipe.folder.files if kind_of_split(split) == "validation"))
         if held and recipe.validation and any(map(recipe.has_split, known)):
             note = f"the validation rows are held out of the training rows; those that {recipe.data} has are not read"
@@ -108,15 +108,18 @@ class _Source:
     @cached_property
     def _remaining(self) -> list[Examples]:
         """The training rows that are not set aside and, if some are, those that are."""
-        return self._split(self._read_whole(self.recipe.train_split), parse_held_out(self.recipe.set_aside or ""))
+        rows = self._read_whole(self.recipe.train_split)
+        return self._split(rows, parse_held_out(self.recipe.set_aside or ""), whole=True)
 
-    def _split(self, rows: Examples, share: float | Fold | None) -> list[Examples]:
+    def _split(self, rows: Examples, share: float | Fold | None, *, whole: bool) -> list[Examples]:
+        """Two parts, or with None the rows as they are. whole: whether they are all training rows."""
         if share is None:
             return [rows]
         with explained_by(rows):
             named = _with_columns(self.recipe, rows)
             rows = named.usable(rows, labelled=True)
-            named.refuse_unlearnable(rows)
+            if whole:
+                named.refuse_unlikely_labels(rows)
             text, labels = named.split_by(rows)
         kept, held = split_examples(rows, share, seed=self.recipe.split_seed, labels=labels, text=text)
         return [kept, replace(held, remarks=held.remarks._replace(left_out=()))]  # `kept` reports them

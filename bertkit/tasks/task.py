@@ -19,7 +19,7 @@ from bertkit.files import jsonl_text
 from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.confident_learning import Judged
 from bertkit.model.config import BLOCK_KEY, BertConfig
-from bertkit.readers import Examples, Remarks, is_blank
+from bertkit.readers import Examples, Remarks, explained_by, is_blank
 from bertkit.report import Finding, Piece, Table
 from bertkit.tasks.baselines import Frozen
 from bertkit.tasks.block import PLAIN_HEAD, KeptHead, block_is_stale, own_parts, read_block
@@ -92,21 +92,22 @@ class Task(Presentation):
         rows without labels, ModelError for a head with other labels.
         """
         cls = Task.families[recipe.family]
-        columns = settle_columns(recipe, rows)
-        named = replace(recipe, training=filled(recipe.training), **columns.named)
-        examples = named.standardize(rows, labelled=True)
-        block = read_block(config, where) if config is not None else None
-        head = KeptHead(config, block) if config is not None and block is not None and cls.fits(block, named) else None
-        if head is not None and fresh_head is None:
-            fresh_head = cls.fit_examples(named, examples).configure(head.config).num_labels != head.config.num_labels
-        if head is None or fresh_head:
-            task = replace(cls.fit_examples(named, examples), fresh_head=True)
-        else:
-            try:
-                task = cls.fit_examples(named, examples, head)
-            except ModelError as error:
-                error.where = where
-                raise
+        with explained_by(rows):
+            columns = settle_columns(recipe, rows)
+            named = replace(recipe, training=filled(recipe.training), **columns.named)
+            examples = named.standardize(rows, labelled=True)
+            block = read_block(config, where) if config is not None else None
+            head = KeptHead(config, block) if config is not None and block is not None and cls.fits(block, named) else None
+            if head is not None and fresh_head is None:
+                fresh_head = cls.fit_examples(named, examples).configure(head.config).num_labels != head.config.num_labels
+            if head is None or fresh_head:
+                task = replace(cls.fit_examples(named, examples), fresh_head=True)
+            else:
+                try:
+                    task = cls.fit_examples(named, examples, head)
+                except ModelError as error:
+                    error.where = where
+                    raise
         return replace(task, remarks=columns.remarks + task.remarks)
 
     @staticmethod

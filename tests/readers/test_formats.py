@@ -332,7 +332,9 @@ def test_a_value_in_a_column_without_a_name_is_an_error_of_its_row(tmp_path: Pat
     assert refused(read_file, path).where == f"{path}:3"
     examples = read_file(path, on_error="skip")
     assert (examples.columns["text"], len(examples.remarks.warnings)) == (["good", None, "bad"], 1)
-    assert "the header has no name, but here" in examples.remarks.warnings[0]
+    assert "column 3 of the header has no name, but here" in examples.remarks.warnings[0]
+    path = write(tmp_path / "b.csv", "text,label,,\ngood,a,,note\n")
+    assert "column 4 of the header has no name" in refused(read_file, path).what
 
 
 def test_a_header_again_is_a_warning(tmp_path: Path) -> None:
@@ -494,6 +496,18 @@ def test_what_a_reader_warns_of_comes_before_the_error(validation, tmp_path, tin
     ran = run_bertkit("finetune", "text-classification", "--train", "notes.xlsx", *options)
     warning, error, _ = ran.err.splitlines()[-3:]
     assert (ran.code, "only the sheet 'Sheet' is read" in warning, error[:22]) == (3, True, "error: it is not clear"), ran.err
+
+
+@pytest.mark.parametrize("validation", ["50%", "twice.csv"])
+def test_a_warning_that_explains_the_labels_comes_before_their_error(validation, tmp_path, tiny_model_dir, run_bertkit) -> None:
+    rows = "".join(f"a film,t{row}\n" for row in range(30))
+    (tmp_path / "twice.csv").write_text(f"text,label\n{rows}text,label\n{rows.replace('t', 'u')}", encoding="utf-8")
+    options = ("--validation", validation, "--model", tiny_model_dir, "--output-dir", "run")
+    ran = run_bertkit("finetune", "text-classification", "--train", "twice.csv", *options)
+    warning, error, _ = ran.err.splitlines()[-3:]
+    assert (ran.code, "a row repeats the header" in warning, "61 distinct values" in error) == (3, True, True), ran.err
+    checked = run_bertkit("check", "twice.csv", "--recipe", "text-classification", "--validation", validation)
+    assert (checked.code, "a row repeats the header" in checked.err + checked.out) == (3, True), checked.err
 
 
 @pytest.mark.parametrize(

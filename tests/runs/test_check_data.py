@@ -506,6 +506,9 @@ def test_a_saved_data_set_has_its_splits(tmp_path: Path) -> None:
     answers = [{"text": ["man"], "answer_start": [2]}] * 20
     questions = Dataset.from_dict({"question": ["who?"] * 20, "context": ["a man"] * 20, "answers": answers})
     DatasetDict({"train": questions}).save_to_disk(str(tmp_path / "questions"))
+    Dataset.from_dict({"indices": [0]}).save_to_disk(str(tmp_path / "other"))  # as `map` and `shuffle` leave it
+    (computed,) = (tmp_path / "other").glob("data*.arrow")
+    computed.rename(tmp_path / "questions" / "train" / "cache-0123456789abcdef.arrow")
     recipe, splits, _ = open_data(str(tmp_path / "questions"), None, {})
     assert (recipe.family, splits) == ("question-answering", ("train",))
 

@@ -131,12 +131,14 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
 def _read(recipe: Recipe, splits: Sequence[str]) -> tuple[dict[str, Examples], list[Finding]]:
     """The rows of the splits that can be read, and why the others cannot."""
     rows: dict[str, Examples] = {}
-    findings: dict[str, Finding] = {}  # by the error, which held-out rows share with the training rows
+    findings: dict[str, Finding] = {}  # by what is said, which held-out rows share with the training rows
     for split in splits:
         try:
             rows |= read_splits(recipe, [split]).rows
         except DataError as error:
             findings.setdefault(str(error), _error(split, error))
+            for line in error.warnings:
+                findings.setdefault(line, Finding("warning", f"{split}: {line}"))
     return rows, [*findings.values()]
 
 

@@ -158,8 +158,8 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         self._require_label(rows, columns)
         return {*texts, *columns.values(), *self._marks}
 
-    def refuse_unlearnable(self, rows: Examples) -> None:
-        """As in every family: numbers, or labels that hardly repeat, of which many occur only once, and cannot be held out."""
+    def refuse_unlikely_labels(self, rows: Examples) -> None:
+        """In every family: numbers, or labels that hardly repeat, which those that are left might no longer show."""
         columns = self._columns_by_role(rows)
         label = columns.get("label", "")
         if label not in rows.columns or self.regression or self.multi_label or self.classes or self.labels:

@@ -88,8 +88,9 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
         # an order that the data declares takes precedence over a derived one
         stated = recipe.labels or tuple(examples.label_names.get(COLUMN, ()))
         data_labels = stated or derive(examples, COLUMN)
-        if recipe.held_out_share is None and not (stated or recipe.multi_label or recipe.classes):
-            refuse_many_labels(examples, COLUMN)  # else they are counted before some are held out
+        is_whole = recipe.held_out_share is None and recipe.set_aside is None  # else they are counted before rows are held out
+        if is_whole and not (stated or recipe.multi_label or recipe.classes):
+            refuse_many_labels(examples, COLUMN)
         refuse_repeated(data_labels)
         if len(data_labels) < 2 and not recipe.multi_label:
             raise DataError(f"the only label is {data_labels[0]!r}; expected two or more labels", where=examples.source)
