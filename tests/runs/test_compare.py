@@ -235,6 +235,26 @@ def test_a_file_of_its_own_is_read_as_the_options_say(runs: Path, run_bertkit) -
     assert (found["split"], found["rows"]) == ("test", 21)
 
 
+def test_rows_of_a_file_of_its_own_may_be_skipped(runs: Path, run_bertkit) -> None:
+    rows = "a,the movie\nb,a good book\na,bad plays\n" * 7
+    (runs / "broken.csv").write_text(f"label,text\n{rows}a,\n", encoding="utf-8")
+    command = ("compare", runs / "one", runs / "other", "--test", runs / "broken.csv", "--json")
+    assert run_bertkit(*command).code == 3
+    assert json.loads(run_bertkit(*command, "--on-error", "skip").out)["rows"] == 21
+
+
+def test_several_labels_of_a_file_of_its_own_are_separated_as_it_says(make_model_dir, run_bertkit, tmp_path: Path) -> None:
+    rows = "a,a movie\nb,a book\na#b,good\nb#a,bad\n" * 4
+    (tmp_path / "rows.csv").write_text(f"label,text\n{rows}", encoding="utf-8")
+    (tmp_path / "new.csv").write_text("label,text\n" + rows.replace("#", " and "), encoding="utf-8")
+    for name in ("one", "two"):
+        model = make_model_dir("BertModel")
+        train(tmp_path / name, model, tmp_path / "rows.csv", multi_label=True, label_separator="#", max_steps=1)
+    command = ("compare", tmp_path / "one", tmp_path / "two", "--test", tmp_path / "new.csv", "--json")
+    assert "unknown label 'a and b'" in run_bertkit(*command).err
+    assert json.loads(run_bertkit(*command, "--label-separator", " and ").out)["rows"] == 16
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

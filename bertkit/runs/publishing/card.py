@@ -77,7 +77,7 @@ _NO_METRIC = re.compile(r"/(threshold_.*|constant_predictions)$")
 _READ = {"head": "the beginning", "tail": "the end", "head+tail": "the beginning and the end"}
 _ROUNDED = """
 The scores were computed in bf16 during training. In fp32, as transformers opens the model, or with `bertkit eval`, which sums
-in another order, they may differ in the third digit, and with few rows by more."""
+in another order, they may differ in the third digit, and with few rows in earlier ones too."""
 
 
 def _one_line(name: str) -> str:
