@@ -204,7 +204,7 @@ def keep_freed_memory(*, of_library: bool = False) -> None:
         largest = 2**25
         mallopt(mmap_threshold, largest)
     mallopt(trim_threshold, 2**26 if of_library else never)
-    if not of_library:
+    if not of_library and resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:  # it takes addresses
         advise_huge_pages(glibc, largest // 2)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,10 @@ def test_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert blocks == [2**29]
     assert settings(of_library=True) == {MMAP: 2**25, TRIM: 2**26}
     assert blocks == []
+    with monkeypatch.context() as limited:
+        limited.setattr(resource, "getrlimit", lambda what: (2**33, 2**33))
+        assert settings(of_library=False) == {MMAP: 2**30, TRIM: -1}
+        assert blocks == [], "the limit on addresses is left to others"
     largest = 2**25  # as in older ones
     assert settings(of_library=False) == {MMAP: 2**25, TRIM: -1}
     assert blocks == [2**24]

@@ -12,9 +12,7 @@ from bertkit.readers.content import Content
 from bertkit.readers.json_loading import kind_of, load_json, refuse_lone_surrogates
 
 # A list, and its first object.
-_ARTICLES = re.compile(
-    r'\s*\[\s*\{\s*("title"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*)?"paragraphs"\s*:\s*\['
-)  # a list, and its first object
+_ARTICLES = re.compile(r'\s*\[\s*\{\s*("title"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*)?"paragraphs"\s*:\s*\[')
 _HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each with id, question and answers[]"
 
 
