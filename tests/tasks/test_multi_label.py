@@ -174,12 +174,18 @@ def test_lists_are_sets_of_names_or_a_mark_for_each_label(values: list, names, l
     assert split_sets(rows, "label", None, names, labels) == sets
 
 
-@pytest.mark.parametrize("bad", [[1, 1], [1, 1, 2], [1, 0, math.nan], [], "[1. 0. 0.]"])
-def test_a_list_unlike_other_marks_is_named(bad: Any) -> None:
+@pytest.mark.parametrize("labels", [("a", "b", "c"), ("yes", "no", "unclear"), None])
+@pytest.mark.parametrize("bad", [[1, 1], [1, 1, 2], [1, 0, math.nan], [], "[1. 0. 0.]", ["yes"], ["no", "unclear"]])
+def test_a_list_unlike_other_marks_is_named(bad: Any, labels: tuple[str, ...] | None) -> None:
     rows = rows_of([1, 0, 0], [0, 0, 1], bad, [0, 0, 0])
     with pytest.raises(DataError) as error:
-        split_sets(rows, "label", None, None, ("a", "b", "c"))
+        split_sets(rows, "label", None, None, labels)
     assert error.value.where == rows.where(2)
+
+
+def test_marks_are_no_numbers_of_classes() -> None:
+    rows = rows_of([1, 1, 0], [0, 2], [1, 2], [0])
+    assert split_sets(rows, "label", None, None, ("a", "b", "c"))[0] == ("1", "0"), "which are no labels, and are refused"
 
 
 def test_a_list_that_cannot_be_read_is_skipped() -> None:

@@ -73,14 +73,16 @@ def split_sets(
 def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None, examples: Examples) -> int:
     """The length of lists that have a 0 or 1 for each label; 0 if the lists are sets of names.
 
-    They are sets if no item is repeated, or if an item is a label. But if there are only [0, 1] and [1, 0], they mark two
-    labels: as sets, all rows would be the same. Raises DataError with the row for a list unlike the others, if most are marks.
+    They are sets if no item is repeated, or if most lists have only labels. But if there are only [0, 1] and [1, 0], they mark
+    two labels: as sets, all rows would be the same. Raises DataError with the row for a list unlike the others, if most are
+    marks.
     """
     lists = {row: value for row, value in enumerate(values) if isinstance(value, list)}
-    if labels and any(label_name(item) in labels for items in lists.values() for item in items):
+    named = [items for items in lists.values() if items and all(label_name(item) in (labels or ()) for item in items)]
+    if 2 * len(named) > len(lists):
         return 0
     marked = [items for items in lists.values() if _are_marks(items)]
-    repeated = sum(len(set(map(str, items))) < len(items) for items in marked)
+    repeated = sum(map(_has_repeated, marked))
     widths = Counter(map(len, marked))
     if 2 * repeated > len(lists):
         width = widths.most_common(1)[0][0]
@@ -94,11 +96,16 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
-    """Whether lists hold numbers of classes: integers that cannot all be marks, which are equally many in each row."""
+    """Whether lists hold numbers of classes: integers that cannot be marks, which are equally many in each row and repeat."""
     lists = [value for value in values if isinstance(value, list)]
     lengths = {*map(len, lists)}
     may_be_marks = len(lengths) == 1 and lengths != {1} and all(map(_are_marks, lists))
+    may_be_marks |= any(_are_marks(items) and _has_repeated(items) for items in lists)
     return any(type(item) is int for items in lists for item in items) and not may_be_marks
+
+
+def _has_repeated(items: Sequence[Any]) -> bool:
+    return len({*map(str, items)}) < len(items)
 
 
 def _are_marks(items: Iterable[Any]) -> bool:
