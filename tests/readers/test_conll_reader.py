@@ -135,6 +135,9 @@ def test_a_column_that_numbers_the_tokens_holds_no_words() -> None:
         assert (examples.lines, examples.remarks.notes) == ([2, 7], ("f: column 1 numbers the tokens; column 2 holds them",))
     short = conll("# s\n1\tHallo\tO\tO\n2\tBern\tB-LOC\tB-LOC\n\n1\tFC\tO\tO\n2\tBern\tO\tO\n")
     assert short.columns["tokens"] == [["Hallo", "Bern"], ["FC", "Bern"]]
+    numbered = "1 Der O\n2 FC B-X\n3 Bern I-X\n"
+    joined = conll(f"token form tag\n{numbered}token  form tag\n{numbered}")  # a second header, written otherwise
+    assert joined.columns["tokens"] == [["Der", "FC", "Bern"]] * 2
     assert looks_like_conll(content_of(text.replace("B-LOC", "O")))  # chunk tags in any column tell
     assert refused(conll, text.replace("3\tBern", "3\t")).where == "f:4"
 

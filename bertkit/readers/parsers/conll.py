@@ -234,7 +234,7 @@ def _layout(lines: list[str], separator: str, *, conllu: bool = False) -> _Layou
     fields = _split(first, separator)
     are_names = len(fields) > 1 and guess_column(fields[:1], "tokens") and is_usual_name(fields[-1])
     header = first if are_names and not conllu else ""
-    lines = [line for line in lines if not header or line != header]
+    lines = ["" if header and _split(line, separator) == fields else line for line in lines]  # where a sentence ends
     numbered = not conllu and len(fields) > 2 and _are_numbered(lines, separator)
     rows = [_split(line, separator) for line in lines if line.strip(_BLANK) and not line.startswith(("#", _DOCUMENT))]
     chunked = all(_CHUNK.fullmatch(row[-1].strip(_BLANK)) for row in rows)
