@@ -8,6 +8,8 @@ import resource
 import sys
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import torch
@@ -79,7 +81,7 @@ def start_processes(device: str | None = None) -> Processes:
     """The processes that predict. Accelerate, which is slow to import, is used only if a launcher may have started several."""
     if any(name in _LAUNCHED or name.startswith("ACCELERATE_") for name in os.environ):
         return start_accelerator(device)
-    keep_freed_memory()
+    prepare_memory()
     return OneProcess.on(device)
 
 
@@ -97,7 +99,7 @@ def start_accelerator(device: str | None = None) -> Accelerator:
     on_cpu = _available(device) == "cpu"
     if is_initialized():  # a process keeps its first device, though runs that are compared may name several
         on_cpu = AcceleratorState().device.type == "cpu"
-    keep_freed_memory()
+    prepare_memory()
     for name, (none, instead) in _IGNORED.items():
         if (value := os.environ.get(name, none)) != none:
             progress.warn_once(f"{name}={value} is ignored: {instead}")
@@ -176,7 +178,8 @@ _IGNORED = {
 }
 
 IN_HUGE_PAGES = 2**32  # bytes: enough to train BERT-base
-HUGE_PAGE, MADV_HUGEPAGE = 2**21, 14  # of mman.h
+HUGE_PAGE = 2**21  # bytes, on most processors
+MADV_HUGEPAGE = 14  # of mman.h
 
 
 def return_freed_memory() -> None:
@@ -186,35 +189,49 @@ def return_freed_memory() -> None:
         malloc_trim(0)
 
 
-def keep_freed_memory(*, of_library: bool = False) -> None:
+def prepare_memory() -> None:
+    """Make this program keep its freed memory, and take it in huge pages unless addresses or memory are limited. Linux only."""
+    largest = keep_freed_memory()
+    limits = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+    if largest and all(resource.getrlimit(limit)[0] == resource.RLIM_INFINITY for limit in limits) and not _counts_reserved():
+        advise_huge_pages(largest // 2)
+
+
+def _counts_reserved() -> bool:
+    """Whether the kernel refuses memory that programs only reserve, once all of them together have reserved too much."""
+    with suppress(OSError):
+        return Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2"
+    return False
+
+
+def keep_freed_memory(*, of_library: bool = False) -> int:
     """Make glibc keep freed memory for the next batch: returning and remapping it takes 2% of a step, 5% of a prediction.
 
     Linux only. of_library: for use inside another program, set only the thresholds that glibc would itself reach after a block
-    of 32 MiB is freed, and none if the environment sets its own. A program of ours also gets its memory in huge pages. The
-    option numbers are from malloc.h.
+    of 32 MiB is freed, and none if the environment sets its own. The option numbers are from malloc.h. Returns the size in
+    bytes below which blocks are kept; 0 if nothing was set.
     """
     trim_threshold, mmap_threshold, never = -1, -3, -1
-    glibc = ctypes.CDLL(None)
-    mallopt = getattr(glibc, "mallopt", None) if sys.platform == "linux" else None
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     is_set = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
     if mallopt is None or (of_library and is_set):
-        return
+        return 0
     largest = 2**30
     if of_library or not mallopt(mmap_threshold, largest):  # older versions accept at most 32 MiB
         largest = 2**25
         mallopt(mmap_threshold, largest)
     mallopt(trim_threshold, 2**26 if of_library else never)
-    if not of_library and resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:  # it takes addresses
-        advise_huge_pages(glibc, largest // 2)
+    return largest
 
 
-def advise_huge_pages(glibc: ctypes.CDLL, block: int) -> None:
+def advise_huge_pages(block: int) -> None:
     """Ask the kernel for huge pages in the memory that glibc hands out next on the main thread, in blocks of this size.
 
     Many Linux distributions give them only to programs that ask. With them an optimizer step, which reads and writes all
-    weights and moments, takes a quarter to a third less time. The blocks are freed again, and take no memory meanwhile: a page
-    exists from the first write to it.
+    weights and moments, takes a quarter to a third less time. The blocks are freed again; only their addresses stay taken, as a
+    page exists from the first write to it.
     """
+    glibc = ctypes.CDLL(None)
     glibc.malloc.restype, glibc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     glibc.free.restype, glibc.free.argtypes = None, [ctypes.c_void_p]
     glibc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

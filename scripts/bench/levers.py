@@ -123,7 +123,7 @@ def huge_pages() -> None:
     """Memory comes in pages of the kernel's usual size."""
     from bertkit.model import devices
 
-    devices.advise_huge_pages = lambda glibc, block: None
+    devices.advise_huge_pages = lambda block: None
 
 
 @dataclasses.dataclass(frozen=True)

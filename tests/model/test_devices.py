@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from bertkit.model import devices
-from bertkit.model.devices import keep_freed_memory, start_accelerator
+from bertkit.model.devices import keep_freed_memory, prepare_memory, start_accelerator
 
 TRIM, MMAP = -1, -3  # of malloc.h
 
@@ -34,32 +34,47 @@ def test_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
             told[option] = value
             return 1
 
-    blocks: list[int] = []  # of memory that is to be in huge pages
-
     def settings(*, of_library: bool) -> dict[int, int]:
         told.clear()
-        blocks.clear()
-        keep_freed_memory(of_library=of_library)
+        kept = keep_freed_memory(of_library=of_library)
+        assert kept == told.get(MMAP, 0)
         return {**told}
 
     for name in [*os.environ]:
         if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES":
             monkeypatch.delenv(name)
     monkeypatch.setattr(ctypes, "CDLL", Glibc)
-    monkeypatch.setattr(devices, "advise_huge_pages", lambda glibc, block: blocks.append(block))
     assert settings(of_library=False) == {MMAP: 2**30, TRIM: -1}
-    assert blocks == [2**29]
     assert settings(of_library=True) == {MMAP: 2**25, TRIM: 2**26}
-    assert blocks == []
-    with monkeypatch.context() as limited:
-        limited.setattr(resource, "getrlimit", lambda what: (2**33, 2**33))
-        assert settings(of_library=False) == {MMAP: 2**30, TRIM: -1}
-        assert blocks == [], "the limit on addresses is left to others"
     largest = 2**25  # as in older ones
     assert settings(of_library=False) == {MMAP: 2**25, TRIM: -1}
-    assert blocks == [2**24]
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
     assert settings(of_library=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("kept", "limited", "overcommit", "blocks"),
+    [
+        (2**30, None, "0", [2**29]),
+        (2**25, None, "1", [2**24]),
+        (2**30, resource.RLIMIT_STACK, "0", [2**29]),
+        (2**30, resource.RLIMIT_AS, "0", []),
+        (2**30, resource.RLIMIT_DATA, "0", []),
+        (2**30, None, "2", []),
+        (0, None, "0", []),
+    ],
+)
+def test_huge_pages_take_no_addresses_that_are_limited(
+    kept: int, limited: int | None, overcommit: str, blocks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(devices, "keep_freed_memory", lambda: kept)
+    monkeypatch.setattr(devices, "advise_huge_pages", asked.append)
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (2**33, 2**33) if what == limited else unlimited)
+    monkeypatch.setattr(Path, "read_text", lambda path: {"/proc/sys/vm/overcommit_memory": f"{overcommit}\n"}[str(path)])
+    prepare_memory()
+    assert asked == blocks
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
@@ -101,7 +116,7 @@ def test_memory_is_in_huge_pages(megabytes: int) -> None:
     code = f"""
 import sys
 import torch
-from bertkit.model.devices import keep_freed_memory
+from bertkit.model.devices import advise_huge_pages, keep_freed_memory
 
 def resident():
     with open("/proc/self/statm") as counts:
@@ -120,7 +135,7 @@ def advised(addresses):
 
 before = resident()
 elsewhere = torch.ones(2**20)
-keep_freed_memory()
+advise_huge_pages(keep_freed_memory() // 2)
 print((resident() - before) // 2**20, *advised([elsewhere.data_ptr()]))
 blocks = [torch.empty(2**20 * {megabytes}, dtype=torch.uint8) for _ in range(600 // {megabytes})]
 print(sum(advised([block.data_ptr() + len(block) // 2 for block in blocks])) / len(blocks))
