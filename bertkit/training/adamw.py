@@ -1,6 +1,7 @@
 """AdamW (Loshchilov and Hutter, 2019) with torch's fused kernel.
 
-On a CPU, tensors are updated in blocks, so that gradients, masters and moments are read from memory only once.
+On a CPU, tensors are updated in blocks, so that gradients, masters and moments are read from memory only once. A sparse
+gradient, of few rows of a matrix, is filled with zeros only there, block by block.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.adamw import adamw
 
@@ -28,20 +32,18 @@ class _Block:
     parts: list[tuple[int, slice]] = field(default_factory=list)  # which tensor, and which of its elements
     masters: list[Tensor] = field(default_factory=list)
     moments: tuple[list[Tensor], list[Tensor]] = field(default_factory=lambda: ([], []))
-    steps: list[Tensor] = field(default_factory=list)
     rounded: tuple[list[Tensor], list[Tensor]] = field(default_factory=lambda: ([], []))  # working copies, and their masters
 
     @property
     def size(self) -> int:
         return sum(master.numel() for master in self.masters)
 
-    def add(self, tensor: TrainedTensor, index: int, part: slice, updates: int) -> None:
+    def add(self, tensor: TrainedTensor, index: int, part: slice) -> None:
         self.parts.append((index, part))
         master = tensor.master.view(-1)[part]
         self.masters.append(master)
         for moments, moment in zip(self.moments, tensor.moments, strict=True):
             moments.append(moment.view(-1)[part])
-        self.steps.append(torch.full((), float(updates), device=master.device))
         if tensor.working is not None:
             self.rounded[0].append(tensor.working.view(-1)[part])
             self.rounded[1].append(master)
@@ -51,6 +53,7 @@ class AdamW(UpdateRule):
     """AdamW, with or without the correction of the moments' bias."""
 
     elementwise = True
+    takes_sparse = True
 
     def __init__(self, tensors: Sequence[TrainedTensor], config: TrainConfig, *, updates: int) -> None:
         super().__init__(tensors, config, updates=updates)
@@ -58,26 +61,29 @@ class AdamW(UpdateRule):
         on_cpu = first.device.type == "cpu"
         self.fused = first.device.type in ("cpu", "cuda")
         # on other devices, starting a kernel costs more than memory traffic: one block per setting
-        self.blocks = _blocks(tensors, config, updates, BLOCK if on_cpu else sum(tensor.master.numel() for tensor in tensors))
-        rounded = any(tensor.working is not None for tensor in tensors)
-        self.scratch = torch.empty(BLOCK, dtype=first.dtype) if on_cpu and rounded else None
+        self.blocks = _blocks(tensors, config, BLOCK if on_cpu else sum(tensor.master.numel() for tensor in tensors))
+        self.scratch = torch.empty(BLOCK, dtype=first.dtype) if on_cpu else None
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         if gradients[0].device.type != "cpu":
             return super().norm(gradients)
-        flat = [gradient.reshape(-1) for gradient in gradients]
+        flat = [*map(_flat, gradients)]
         return total_norm(part for block in self.blocks for part in self._gradients(block, flat))
 
     def apply(self, gradients: Sequence[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
-        flat = [gradient.reshape(-1) for gradient in gradients]
+        flat = [*map(_flat, gradients)]
         divisor = None if divisor is None else divisor.to(torch.float32)  # as the kernel takes it
         for block in self.blocks:
             self._update(block, self._gradients(block, flat), learning_rate, divisor)
 
-    def _gradients(self, block: _Block, flat: list[Tensor]) -> list[Tensor]:
+    def _gradients(self, block: _Block, flat: list[Tensor | _Rows]) -> list[Tensor]:
         """The gradients of a block in the masters' dtype; on a CPU, in memory that the next block reuses."""
-        gradients = [flat[index][part] for index, part in block.parts]
-        differ = [gradient.dtype != master.dtype for gradient, master in zip(gradients, block.masters, strict=True)]
+        dtype = block.masters[0].dtype
+        gradients = [
+            gradient.dense(part, dtype) if isinstance(gradient := flat[index], _Rows) else gradient[part]
+            for index, part in block.parts
+        ]
+        differ = [gradient.dtype != dtype for gradient in gradients]
         if self.scratch is not None:
             used = 0
             for index, gradient in enumerate(gradients):
@@ -98,27 +104,53 @@ class AdamW(UpdateRule):
         first, second = 1.0, 1.0
         if not self.config.adam_bias_correction:
             first, second = 1 - beta1**self.updates, math.sqrt(1 - beta2**self.updates)
-        adamw(
-            block.masters,
-            gradients,
-            *block.moments,
-            [],
-            block.steps,
-            fused=self.fused,
-            grad_scale=divisor if self.fused else None,
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=learning_rate * block.lr_scale * first / second,
-            weight_decay=block.decay * second / first,
-            eps=self.config.adam_epsilon / second,
-            maximize=False,
-        )
+        settings: dict[str, Any] = {
+            "lr": learning_rate * block.lr_scale * first / second,
+            "beta1": beta1,
+            "beta2": beta2,
+            "weight_decay": block.decay * second / first,
+            "eps": self.config.adam_epsilon / second,
+            "amsgrad": False,
+            "maximize": False,
+        }
+        if self.fused:  # without torch's function around the kernel, which takes a tenth of an update's time
+            steps = [torch.full((), float(self.updates), device=block.masters[0].device)] * len(gradients)
+            torch._fused_adamw_(block.masters, gradients, *block.moments, [], steps, grad_scale=divisor, **settings)
+        else:
+            steps = [torch.full((), self.updates - 1.0) for _ in gradients]
+            adamw(block.masters, gradients, *block.moments, [], steps, **settings)
         if block.rounded[0]:
             torch._foreach_copy_(*block.rounded)
 
 
-def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, updates: int, most: int) -> list[_Block]:
+class _Rows(NamedTuple):
+    """A sparse gradient of a matrix on a CPU: (n,) different rows in ascending order, and their values, (n, width)."""
+
+    rows: NDArray[np.int64]
+    values: Tensor
+
+    @classmethod
+    def of(cls, gradient: Tensor) -> _Rows:
+        """Values of the same row are added up by the kernel of dense gradients; torch's coalesce has another order."""
+        rows, places = np.unique(gradient._indices()[0].numpy(), return_inverse=True)
+        add_up = torch.ops.aten.embedding_dense_backward
+        return cls(rows, add_up(gradient._values(), torch.from_numpy(places), len(rows), -1, False))
+
+    def dense(self, part: slice, dtype: torch.dtype) -> Tensor:
+        """A part of the flat gradient."""
+        width = self.values.shape[1]
+        first, last = part.start // width, -(-part.stop // width)
+        begin, end = np.searchsorted(self.rows, (first, last))
+        rows = torch.from_numpy(self.rows[begin:end] - first)
+        grid = torch.zeros(last - first, width, dtype=dtype).index_copy_(0, rows, self.values[begin:end].to(dtype))
+        return grid.view(-1)[part.start - first * width : part.stop - first * width]
+
+
+def _flat(gradient: Tensor) -> Tensor | _Rows:
+    return _Rows.of(gradient) if gradient.is_sparse else gradient.reshape(-1)
+
+
+def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, most: int) -> list[_Block]:
     """The tensors in blocks of at most `most` elements with the same settings; a larger tensor is split."""
     blocks: list[_Block] = []
     open_blocks: dict[tuple[float, float], _Block] = {}
@@ -130,5 +162,5 @@ def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, updates: int,
             if block is None or block.size + part.stop - part.start > most:
                 block = open_blocks[setting] = _Block(*setting)
                 blocks.append(block)
-            block.add(tensor, index, part, updates)
+            block.add(tensor, index, part)
     return blocks

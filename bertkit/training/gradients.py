@@ -50,10 +50,11 @@ class SharedGradients:
     @torch.no_grad()
     def _add(self, bucket: int, total: Tensor, parameter: Tensor) -> None:
         assert parameter.grad is not None
+        gradient = parameter.grad.to_dense()
         if self.first:
-            total.copy_(parameter.grad)
+            total.copy_(gradient)
         else:
-            total.add_(parameter.grad)
+            total.add_(gradient)
         parameter.grad = None
         self.missing[bucket] -= 1
         while self.last and len(self.sent) < len(self.buckets) and not self.missing[len(self.sent)]:

@@ -25,7 +25,7 @@ from bertkit.errors import ModelError, Stopped, UsageError
 from bertkit.manifest import MANIFEST, raise_if_damaged
 from bertkit.model import peers
 from bertkit.model.batch import Batch
-from bertkit.model.bert import compile_layers, refuse_without_compiler, set_activation_checkpointing
+from bertkit.model.bert import compile_layers, keep_lookups_sparse, refuse_without_compiler, set_activation_checkpointing
 from bertkit.model.devices import peak_memory, sum_over_processes
 from bertkit.model.directory import read_state_dict
 from bertkit.model.dropout import seed_dropout, set_dropout
@@ -42,7 +42,7 @@ from bertkit.training.checkpoint import (
     verify_checkpoint,
 )
 from bertkit.training.metrics_log import MetricsLog
-from bertkit.training.optimizer import Optimizer, learning_rate_of
+from bertkit.training.optimizer import RULES, Optimizer, learning_rate_of
 from bertkit.training.prefetch import prefetched
 from bertkit.training.state import TrainState, read_progress
 from bertkit.training.totals import with_totals
@@ -98,6 +98,8 @@ def train(
     module = model.to(accelerator.device)
     set_dropout(module, config.dropout, config.attention_dropout)
     set_activation_checkpointing(module, config.activation_checkpointing)
+    if RULES[config.optimizer].takes_sparse:
+        keep_lookups_sparse(module)
     torch.backends.cuda.enable_cudnn_sdp(False)  # its attention compiles a plan for each new shape, and a run has many
     if config.compile:
         compile_layers(module)

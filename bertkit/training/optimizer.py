@@ -169,10 +169,10 @@ class Optimizer:
         for name, parameter, gradient in zip(self.rounded, working, _gradients(working), strict=True):
             master = self.masters[name]
             if self._collected:
-                master.grad.add_(gradient)  # type: ignore[union-attr]
+                master.grad.add_(gradient.to_dense())  # type: ignore[union-attr]
             else:
                 master.grad = torch.empty_like(master) if master.grad is None else master.grad
-                master.grad.copy_(gradient)
+                master.grad.copy_(gradient.to_dense())
             parameter.grad = None
         self._collected = True
 

@@ -40,12 +40,13 @@ class UpdateRule(ABC):
 
     moments: the names of its moments in a checkpoint; matrix_moments: those of the encoder's matrices. elementwise: whether an
     element without gradients changes only by its own weight decay, a factor of 1 - learning_rate * weight_decay per step; rows
-    of tokens that the data lacks then need no update.
+    of tokens that the data lacks then need no update. takes_sparse: whether a gradient may be a sparse tensor.
     """
 
     moments: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
     matrix_moments: ClassVar[tuple[str, ...]] = moments
     elementwise: ClassVar[bool]
+    takes_sparse: ClassVar[bool] = False
 
     def __init__(self, tensors: Sequence[TrainedTensor], config: TrainConfig, *, updates: int) -> None:
         self.tensors, self.config, self.updates = tensors, config, updates

@@ -88,10 +88,10 @@ def last_layer() -> None:
 
 
 def vocabulary() -> None:
-    """All rows of the embeddings are trained."""
+    """All rows of the embeddings are trained, and have a gradient in each step."""
     from bertkit.training.adamw import AdamW
 
-    AdamW.elementwise = False
+    AdamW.elementwise = AdamW.takes_sparse = False
 
 
 def fused_adamw() -> None:

@@ -24,7 +24,7 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
     "bf16": [(precision, "FASTER")],
     "dropout": [(dropout.DropoutStream, "keep_mask")],
     "last-layer": [(bert, "Packing")],
-    "vocabulary": [(adamw.AdamW, "elementwise")],
+    "vocabulary": [(adamw.AdamW, "elementwise"), (adamw.AdamW, "takes_sparse")],
     "fused-adamw": [(adamw, "adamw")],
     "huge-pages": [(devices, "advise_huge_pages")],
     "prefetching": [(loop, "prefetched")],

@@ -27,7 +27,7 @@ from bertkit.model.devices import start_accelerator
 from bertkit.model.dropout import Dropout, set_dropout
 from bertkit.model.flops import flop_counter
 from bertkit.model.precision import multiplying_in
-from bertkit.training import loss_scale
+from bertkit.training import loop, loss_scale
 from bertkit.training import optimizer as optimizer_module
 from bertkit.training.batching import Sampler, training_batches
 from bertkit.training.loop import Interrupted, refuse_unsupported, step_losses, train
@@ -105,6 +105,34 @@ def test_any_micro_batch_tokens_gives_the_same_curve(name: str, tmp_path: Path) 
     assert len(curves[0]) == 8
     assert np.ptp(curves[0]) > 0.1
     np.testing.assert_allclose(curves[1:], [curves[0]] * 2, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", [ALL_AT_ONCE, ONE_A_TIME], ids=["one micro-batch", "four"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_sparse_gradients_of_embeddings_train_the_same(
+    precision: str, config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(config, precision=precision)
+    found: dict[bool, dict[str, Tensor]] = {}
+    for sparse in (True, False):
+        if not sparse:
+            monkeypatch.setattr(loop, "keep_lookups_sparse", lambda module: None)
+        module, seen = SENTENCE.build(), set()
+        words = module.get_parameter("bert.embeddings.word_embeddings.weight")
+        words.register_post_accumulate_grad_hook(lambda p, seen=seen: seen.add(p.grad.is_sparse))
+        found[sparse] = training_run(SENTENCE, config, 6, tmp_path / str(sparse), module=module).parameters
+        assert seen == {sparse}
+    if config is ALL_AT_ONCE or precision == "bf16":  # else micro-batches are added up in another order
+        assert_equal(found[True], found[False])
+    else:
+        torch.testing.assert_close(found[True], found[False], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rule", "sparse"), [("adamw", True), ("lamb", False)])
+def test_only_rules_that_take_sparse_gradients_get_them(rule: str, sparse: bool, tmp_path: Path) -> None:
+    module = SENTENCE.build()
+    training_run(SENTENCE, dataclasses.replace(TRAINING, optimizer=rule), 1, tmp_path, module=module)
+    assert module.bert.embeddings.sparse_gradient == sparse
 
 
 def test_loss_of_a_step_is_not_a_mean_of_means() -> None:

@@ -320,6 +320,27 @@ def test_tensors_larger_than_a_block_are_updated_whole(monkeypatch: pytest.Monke
     torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("block", [2**22, 50])  # 50: 7 rows at a time
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_sparse_gradient_updates_as_a_dense_one(dtype: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last bit, also in rows that it lacks, which have moments from earlier steps."""
+    monkeypatch.setattr("bertkit.training.adamw.BLOCK", block)
+    looked_up = [[3, 3, 29], [0, 6, 7, 13, 3, 13, 0], [29], [14, 8]]
+    found = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Embedding(30, 7, sparse=sparse), nn.Linear(7, 2))
+        optimizer = Optimizer(module, SETTINGS, dtype=dtype)
+        norms = []
+        for rows in looked_up:
+            module(torch.tensor(rows)).square().sum().backward()
+            assert module[0].weight.grad.is_sparse == sparse
+            norms.append(optimizer.step(1e-2))
+        found.append((norms, copy_of(optimizer), [p.detach().clone() for p in module.parameters()]))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+    assert len({float(norm) for norm in found[0][0]}) == 4
+
+
 def test_learning_rate_by_hand() -> None:
     linear = [learning_rate_at(step, peak=1.0, warmup_steps=4, total_steps=12) for step in range(13)]
     np.testing.assert_allclose(linear, [0, 0.25, 0.5, 0.75, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0], rtol=1e-12)
