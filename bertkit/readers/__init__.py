@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
@@ -160,6 +160,39 @@ def explained_by(rows: Examples) -> Iterator[None]:
     except DataError as error:
         error.warnings = error.warnings or rows.remarks.warnings
         raise
+
+
+def refused_rows(rows: Examples, read: Callable[[Examples], object]) -> dict[int, str]:
+    """The rows that `read` refuses, by themselves or only beside the others, and why.
+
+    Raises its DataError about all rows if that is no row's fault.
+    """
+    found: dict[int, str] = {}
+    parts = [(0, len(rows))]  # a refused part is halved until one row is left
+    was_refused = False
+    while parts:
+        begin, end = parts.pop()
+        try:
+            read(rows.part(begin, end))
+        except DataError as error:
+            was_refused = True
+            middle = (begin + end) // 2
+            if error.where == rows.source and end - begin == len(rows):
+                raise  # no row is at fault; for a part, it may only mean that too few rows tell what their labels are
+            if end - begin > 1:
+                parts += [(middle, end), (begin, middle)]
+            elif error.where != rows.source:
+                found[begin] = str(error)
+    numbers = {rows.where(row): row for row in range(len(rows))} if was_refused else {}
+    while was_refused and len(found) < len(rows):
+        try:
+            read(rows.select([row for row in range(len(rows)) if row not in found]))
+            was_refused = False
+        except DataError as error:  # about a row unlike most of the others
+            if (row := numbers.get(error.where or "")) is None or row in found:
+                break
+            found[row] = str(error)
+    return found
 
 
 def is_blank(text: str) -> bool:

@@ -25,16 +25,10 @@ def looks_like_labels(cell: str) -> bool:
     return looks_like_list(cell) or _QUOTED.match(cell.strip()) is not None
 
 
-def items_in(cell: str, where: str, hint: str) -> list[Any] | None:
-    """The items of a cell that is a list; None for any other cell. where, hint: for the DataError about one that looks like a
-    list but cannot be read, such as one of numpy, which has no commas.
-    """
-    value = value_in(cell)
-    if isinstance(value, list):
-        return value
+def refuse_broken_list(cell: str, where: str, hint: str) -> None:
+    """Raise DataError if a cell in which `value_in` finds no list looks like one, such as numpy's, which has no commas."""
     if looks_like_labels(cell):
         raise DataError(f"the cell {excerpt(cell, 40)!r} looks like a list but cannot be read", where=where, hint=hint)
-    return None
 
 
 def value_in(cell: str) -> list[Any] | dict[Any, Any] | None:

@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray  # noqa: F401, Metric refers to it, and options
 from bertkit.config import DATA, USE, TrainConfig, convert, convert_values, filled, option, options_of
 from bertkit.errors import DataError, UsageError, did_you_mean, flag_of, listed, plural
 from bertkit.metrics.classification import Metric, greater_is_better
-from bertkit.readers import Examples, Remarks, explained_by, join_blocks
+from bertkit.readers import Examples, Remarks, explained_by, join_blocks, refused_rows
 from bertkit.readers.columns import names_in
 from bertkit.readers.content import MAX_FILE_SIZE, STDIN
 from bertkit.readers.faults import summary_of
@@ -337,24 +338,12 @@ class Recipe(ABC):
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
         """With --on-error skip, the rows that cannot be used, and why; else none, as `standardize` raises at the first one."""
-        found: dict[int, str] = {}
-        parts = [(0, len(rows))] if self.on_error == "skip" else []  # a refused part is halved until one row is left
-        while parts:
-            begin, end = parts.pop()
-            try:
-                self._standardize(rows.part(begin, end), labelled=labelled)
-            except DataError as error:
-                middle = (begin + end) // 2
-                if error.where == rows.source and end - begin == len(rows):
-                    raise  # no row is at fault; for a part, it may only mean that too few rows tell what their labels are
-                if end - begin > 1:
-                    parts += [(middle, end), (begin, middle)]
-                elif error.where != rows.source:
-                    found[begin] = str(error)
-        if self.on_error == "skip":  # `_standardize` may accept an empty row, as columns that are joined may be empty
-            empty = (row for row in range(len(rows)) if all(values[row] is None for values in rows.columns.values()))
-            found |= {row: f"{_UNREAD} ({rows.where(row)})" for row in empty}
-        return dict(sorted(found.items()))
+        if self.on_error != "skip":
+            return {}
+        found = refused_rows(rows, partial(self._standardize, labelled=labelled))
+        # which may accept an empty row, as columns that are joined may be empty
+        empty = (row for row in range(len(rows)) if all(values[row] is None for values in rows.columns.values()))
+        return dict(sorted((found | {row: f"{_UNREAD} ({rows.where(row)})" for row in empty}).items()))
 
     @abstractmethod
     def _standardize(self, rows: Examples, *, labelled: bool) -> Examples:

@@ -123,7 +123,7 @@ def test_entities_are_no_classes() -> None:
     cell = '[{"start": 0, "end": 4, "text": "Anna", "labels": ["PER"]}]'
     error = refused(Task.fit, filled(TextClassification()), rows_of(cell, cell.replace("0", "1")))
     assert (error.where, "--entities label" in (error.hint or "")) == ("my.csv:2", True)
-    for cell in ('{"start" : 0, "end" : 4}', [[0, 4, "PER"]], [{"start_offset": 0}]):
+    for cell in ('{"start" : 0, "end" : 4}', [[0, 4, "PER"]], '[[0, 4, "PER"]]', "[(0, 4, 'PER')]", [{"start_offset": 0}]):
         assert "--entities label" in str(refused(Task.fit, filled(TextClassification()), rows_of(cell, cell)).hint)
     assert "--multi-label" in str(refused(Task.fit, filled(TextClassification()), rows_of(["start", "b"], ["c"])).hint)
 
@@ -158,6 +158,7 @@ def test_a_model_that_changes_between_one_label_and_several_says_so() -> None:
         (['["1", "0", "0"]', "['0', '0', '1']"], None, ("a", "b", "c"), [("a",), ("c",)]),
         (["[1.0, 0.0, 0.0]", "(0, 0, 1)", "[True, True, False]"], None, ("a", "b", "c"), [("a",), ("c",), ("a", "b")]),
         (["['True', 'False', 'False']", "[0, 0, 1]"], None, ("a", "b", "c"), [("a",), ("c",)]),
+        ([[0, 0, 1, 0], [1, 0, 0, 0]], None, ("0", "1", "2", "3"), [("2",), ("0",)]),  # no labels, as they are repeated
         ([{"choices": ["a", "c"]}, "b"], None, None, [("a", "c"), ("b",)]),  # of Label Studio
         ([[0, 2], [1]], None, ("a", "b", "c"), [("a", "c"), ("b",)]),  # the numbers of classes
         ([[0], [0, 1], [1]], None, ("a", "b", "c"), [("a",), ("a", "b"), ("b",)]),
@@ -185,13 +186,25 @@ def test_a_list_unlike_other_marks_is_named(bad: Any, labels: tuple[str, ...] | 
 
 def test_marks_are_no_numbers_of_classes() -> None:
     rows = rows_of([1, 1, 0], [0, 2], [1, 2], [0])
-    assert split_sets(rows, "label", None, None, ("a", "b", "c"))[0] == ("1", "0"), "which are no labels, and are refused"
+    assert split_sets(rows, "label", None, None, ("a", "b", "c"))[0] == ("1", "0")
+    with pytest.raises(DataError, match="unknown label '1'; expected one of a, b, c") as error:
+        fit(rows, labels=("a", "b", "c")).examples(rows, labelled=True)
+    assert error.value.where == rows.where(0)
 
 
 def test_a_list_that_cannot_be_read_is_skipped() -> None:
     rows = rows_of("['a', 'b']", "['a' 'b']", "['b']")
     recipe = fit(rows.select([0, 2])).recipe
     assert replace(recipe, on_error="skip").standardize(rows, labelled=True).columns["label"] == [("a", "b"), ("b",)]
+
+
+def test_a_list_unlike_other_marks_is_skipped() -> None:
+    """By itself it could be a set of names."""
+    rows = rows_of([1, 0, 0], ["a"], [0, 0, 1], [1, 1], [0, 1, 0])
+    recipe = TextClassification(text="text", multi_label=True, labels=("a", "b", "c"), on_error="skip")
+    found = recipe.standardize(rows, labelled=True)
+    assert found.columns["label"] == [("a",), ("c",), ("b",)]
+    assert [rows.where(row) in why for row, why in zip((1, 3), found.remarks.left_out, strict=True)] == [True, True]
 
 
 def test_empty_cells_among_marks_are_counted() -> None:

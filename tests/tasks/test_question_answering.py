@@ -577,12 +577,17 @@ def test_columns_have_usual_names_in_any_case(tmp_path: Path) -> None:
 
 
 def test_every_column_of_squad_may_be_in_upper_case(tmp_path: Path) -> None:
-    table = "Id,Question,Context,Answer,Answer_Start,Is_Impossible\na,who,one two two,two,8,False\nb,what,one two,two,4,True\n"
+    names = "Id,Title,Question,Context,Answer,Answer_Start,Is_Impossible"
+    table = f"{names}\na,t,who,one two two,two,8,False\nb,t,what,one two,two,4,True\n"
     found = load(tmp_path, table, "rows.csv", question="Question", context="Context")
     assert (found.columns["id"], found.columns["answers"]) == (["a", "b"], [[("two", 8)], []])
     recipe = QuestionAnswering(question="Question", context="Context")
-    names = table.partition("\n")[0].split(",")
-    assert recipe.columns_read(Examples({name: [] for name in names}, "f", []), labelled=True) >= {*names}
+    read = recipe.columns_read(Examples({name: [] for name in names.split(",")}, "f", []), labelled=True)
+    assert read >= {*names.split(",")}
+    (tmp_path / "rows").write_text(table, encoding="utf-8")  # a name that says nothing
+    assert next(QuestionAnswering().read_blocks(tmp_path / "rows")).columns["Answer"] == ["two", "two"]
+    with pytest.raises(DataError, match="column 'Is_Impossible' holds 'maybe'"):
+        load(tmp_path, table.replace("True", "maybe"), "rows.csv", question="Question", context="Context")
     both = load(tmp_path, f"question,context,Answer,answer\nwho,{CONTEXT},one,two\n", "rows.csv")
     assert both.columns["answers"] == [[("two", None)]], "the exact name takes precedence"
 
@@ -593,6 +598,36 @@ def test_a_cell_unlike_the_lists_of_answers_is_named(tmp_path: Path) -> None:
         with pytest.raises(DataError) as error:
             load(tmp_path, f"question,context,answers\n{rows}who,{CONTEXT},{cell}\n", "rows.csv")
         assert (error.value.where, cell in error.value.what) == (f"{tmp_path / 'rows.csv'}:5", True)
+        kept = load(tmp_path, f"question,context,answers\n{rows}who,{CONTEXT},{cell}\n", "rows.csv", on_error="skip")
+        assert kept.columns["answers"] == [[("one", None)], [("two", None)], [("one", None)]]
+
+
+@pytest.mark.parametrize(
+    ("odd", "others", "expected"),
+    [
+        (["one"], "two", "holds a list or object; expected text, as in most rows"),
+        ("one", ["two"], "holds text; expected a list or object, as in most rows"),
+        ("one", {"text": ["two"], "answer_start": [4]}, "holds text; expected a list or object, as in most rows"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_most_rows_decide_the_form_of_answers(odd: Any, others: Any, expected: str, place: int, tmp_path: Path) -> None:
+    answers = [others] * 3
+    answers[place] = odd
+    written = "".join(json.dumps({"question": "who", "context": CONTEXT, "answers": each}) + "\n" for each in answers)
+    with pytest.raises(DataError) as error:
+        load(tmp_path, written)
+    assert error.value.where == f"{tmp_path / 'rows.jsonl'}:{place + 1}"
+    assert expected in error.value.what
+    assert len(load(tmp_path, written, on_error="skip")) == 2
+
+
+def test_a_list_beside_cells_with_lists_is_kept(tmp_path: Path) -> None:
+    answers = (["one"], "['two']", "['one', 'two']", None)
+    written = "".join(json.dumps({"question": "who", "context": CONTEXT, "answers": each}) + "\n" for each in answers)
+    assert [len(each) for each in load(tmp_path, written).columns["answers"]] == [1, 1, 2, 0]
+    with pytest.raises(DataError, match="holds 1912"):
+        load(tmp_path, written.replace('["one"]', "1912"))
 
 
 def test_answers_in_brackets_are_texts(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from bertkit.tasks.question_answering.places import LOST, find_answers
 from bertkit.tasks.question_answering.references import answers_column, read_answers, read_ids, repeated_ids, usual_column
 from bertkit.tasks.recipe import Columns, Recipe
 
-_OF_SQUAD = ("id", "answer_start", "is_impossible")  # the roles of SQuAD's columns that no option names
+_OF_SQUAD = ("id", "answer_start", "is_impossible", "title")  # the roles of SQuAD's columns that no option names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +84,8 @@ class QuestionAnswering(Recipe):
 
     def _is_table(self, content: Content) -> bool:
         separator = sniff_separator(content)
-        return separator is not None and self._question in (
-            name.strip().strip('"') for name in content.first_line.split(separator)
-        )
+        names = [] if separator is None else [name.strip().strip('"') for name in content.first_line.split(separator)]
+        return self._question in names or usual_column(names, "question") is not None
 
     def _parse_page(self, content: Content) -> Iterator[Examples]:
         text = content.text()
@@ -104,7 +103,7 @@ class QuestionAnswering(Recipe):
 
     def columns_read(self, rows: Examples, *, labelled: bool) -> set[str]:
         others = (usual_column(rows.columns, role) or role for role in _OF_SQUAD)
-        return {self._question, self._context, answers_column(rows, self.answers), "title", *others}
+        return {self._question, self._context, answers_column(rows, self.answers), *others}
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], None]:
         return (require_column(rows, self._context, option="--context"),), None

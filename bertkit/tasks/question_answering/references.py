@@ -14,7 +14,7 @@ from bertkit.tasks.labels import is_missing, mark_of
 from bertkit.tasks.list_cells import value_in
 
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
-_ONE_FORM = ('write the text as a list: ["..."]', 'write a text, "" for no answer')  # by whether the first row holds text
+_ONE_FORM = ('write the text as a list: ["..."]', 'write a text, "" for no answer')  # by whether most rows hold text
 _COLUMNS = {  # usual names, in upper or lower case
     "id": ("id",),
     "question": ("question",),
@@ -22,6 +22,7 @@ _COLUMNS = {  # usual names, in upper or lower case
     "answers": ("answers", "answer", "answer_text"),
     "answer_start": ("answer_start",),
     "is_impossible": ("is_impossible",),
+    "title": ("title",),
 }
 _WRITTEN = re.compile(r"""\{|\[\s*[\]{'"]""")  # how an object, or a list of texts or objects, begins in a cell
 _ENOUGH = 100_000  # characters are enough to tell the language
@@ -84,9 +85,8 @@ def read_answers(examples: Examples, column: str | None) -> tuple[list[Answers],
     ignored, absent = [], []
     for row, value in enumerate(_values(examples, "is_impossible")):
         if (mark := mark_of(value)) is None:
-            raise DataError(
-                f"column 'is_impossible' holds {value!r}; expected true or false", where=examples.where(row), hint=FIX_ROW
-            )
+            what = f"column {usual_column(examples.columns, 'is_impossible')!r} holds {value!r}; expected true or false"
+            raise DataError(what, where=examples.where(row), hint=FIX_ROW)
         if mark and answers[row]:
             ignored.append(row)
             answers[row] = []
@@ -110,15 +110,18 @@ def _all_answers(examples: Examples, name: str) -> list[Answers]:
     values = examples.columns[require_column(others, name, option="--answers")]
     cells = {row: value.strip() for row, value in enumerate(values) if isinstance(value, str) and value.strip()}
     if 2 * sum(_WRITTEN.match(cell) is not None for cell in cells.values()) > len(cells):
-        values = [_in_cell(cells.get(row, "[]"), examples.where(row), name) for row in range(len(values))]
-    is_text = [isinstance(value, str) for value in values if isinstance(value, (str, list, dict))]
-    if not any(is_text):
+        values = [[] if value is None or isinstance(value, str) else value for value in values]
+        for row, cell in cells.items():
+            values[row] = _in_cell(cell, examples.where(row), name)
+    if not any(isinstance(value, str) for value in values):
         return [_answers(value, examples.where(row), name) for row, value in enumerate(values)]
+    lists = sum(isinstance(value, (list, dict)) for value in values)
+    are_texts = sum(isinstance(value, str) and bool(value.strip()) for value in values) >= lists
     for row, value in enumerate(values):
-        if isinstance(value, (list, dict) if is_text[0] else str):
-            forms = ("text", "a list or object")[:: 1 if is_text[0] else -1]
-            what = f"column {name!r} holds {forms[1]} here and {forms[0]} before; expected one form in all rows"
-            raise DataError(what, where=examples.where(row), hint=_ONE_FORM[is_text[0]])
+        if isinstance(value, (list, dict) if are_texts else str):
+            here, usual = ("text", "a list or object")[:: -1 if are_texts else 1]
+            what = f"column {name!r} holds {here}; expected {usual}, as in most rows"
+            raise DataError(what, where=examples.where(row), hint=_ONE_FORM[are_texts])
     answers: list[Answers] = []
     if None in values:
         what = f"column {name!r} holds null; expected text"

@@ -9,7 +9,7 @@ from typing import Any
 from bertkit.errors import DataError, plural
 from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.tasks.labels import class_name, is_missing, label_name, mark_of, no_labels, refuse_missing, unknown_label
-from bertkit.tasks.list_cells import items_in, looks_like_labels, value_in
+from bertkit.tasks.list_cells import looks_like_labels, refuse_broken_list, value_in
 
 SEPARATORS = ("|", ";", ",")
 NamesOfRow = tuple[str, ...]
@@ -73,12 +73,13 @@ def split_sets(
 def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None, examples: Examples) -> int:
     """The length of lists that have a 0 or 1 for each label; 0 if the lists are sets of names.
 
-    They are sets if no item is repeated, or if most lists have only labels. But if there are only [0, 1] and [1, 0], they mark
-    two labels: as sets, all rows would be the same. Raises DataError with the row for a list unlike the others, if most are
-    marks.
+    They are sets if no item is repeated, or if most lists have only labels, all different. But if there are only [0, 1] and
+    [1, 0], they mark two labels: as sets, all rows would be the same. Raises DataError with the row for a list unlike the
+    others, if most are marks.
     """
     lists = {row: value for row, value in enumerate(values) if isinstance(value, list)}
-    named = [items for items in lists.values() if items and all(label_name(item) in (labels or ()) for item in items)]
+    different = [items for items in lists.values() if items and not _has_repeated(items)]
+    named = [items for items in different if all(label_name(item) in (labels or ()) for item in items)]
     if 2 * len(named) > len(lists):
         return 0
     marked = [items for items in lists.values() if _are_marks(items)]
@@ -96,7 +97,7 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
-    """Whether lists hold numbers of classes: integers that cannot be marks, which are equally many in each row and repeat."""
+    """Whether lists hold numbers of classes: integers that cannot be marks, of which each row has as many, or some repeat."""
     lists = [value for value in values if isinstance(value, list)]
     lengths = {*map(len, lists)}
     may_be_marks = len(lengths) == 1 and lengths != {1} and all(map(_are_marks, lists))
@@ -119,12 +120,15 @@ def _cells(examples: Examples, column: str) -> list[str]:
 
 
 def _parsed(value: Any, where: str) -> Any:
-    """The list in a cell that is written as one; any other value unchanged. where: for the DataError of `items_in`."""
+    """The list in a cell that is written as one; any other value unchanged. where: for the DataError about a broken one."""
     read = value_in(value) if isinstance(value, str) else value
     if isinstance(read, dict) and [*read] == ["choices"]:  # as Label Studio writes several
         return read["choices"]
-    items = items_in(value, where, "write the labels as JSON, or separated by |") if isinstance(value, str) else None
-    return value if items is None else items
+    if isinstance(read, list):
+        return read
+    if isinstance(value, str):
+        refuse_broken_list(value, where, "write the labels as JSON, or separated by |")
+    return value
 
 
 def empty_marks_warning(examples: Examples, columns: Sequence[str]) -> Remarks:

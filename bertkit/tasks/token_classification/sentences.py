@@ -15,7 +15,7 @@ from bertkit.readers import FIX_ROW, Examples, Remarks
 from bertkit.readers.columns import guess_column, require_column
 from bertkit.readers.parsers.conll import COLUMNS, CONLLU_LINES, is_column_of_conll
 from bertkit.tasks.labels import class_name
-from bertkit.tasks.list_cells import items_in, looks_like_list, value_in
+from bertkit.tasks.list_cells import looks_like_list, refuse_broken_list, value_in
 from bertkit.tasks.token_classification.tags import tags_of
 from bertkit.tasks.token_classification.whole_words import WHOLE
 from bertkit.text.words import CJK, split_words
@@ -181,8 +181,10 @@ def _items(value: Any, examples: Examples, row: int) -> Any:
     if not isinstance(value, str):
         return value
     hint = "save the data as JSONL, or with words and tags separated by spaces"
-    if looks_like_list(value) and (items := items_in(value, examples.where(row), hint)) is not None:
-        return items
+    if looks_like_list(value):
+        if isinstance(items := value_in(value), list):
+            return items
+        refuse_broken_list(value, examples.where(row), hint)
     return [item for item in value.split(" ") if item]
 
 
