@@ -106,12 +106,12 @@ _FITS: dict[str, Callable[[Collection[str], Collection[str]], bool]] = {
         guess_choices(names) is not None and ("label" in given or guess_column(names, "answer") is not None)
     ),
     QuestionAnswering.family: lambda names, given: (
-        _have(names, "question", "context", "answers")
+        all(usual_column(names, role) for role in ("question", "context", "answers"))
         and ("answers" in names or guess_column(names, "label") is None)  # else whether an answer is right
     ),
     TextClassification.family: lambda names, given: (
         {"text", "label"} <= {*given}
-        or (_have_labels(names, given) and not _have_tags(names) and not _have(names, "question", "context"))
+        or (_have_labels(names, given) and not _have_tags(names) and not _may_be_a_question(names, given))
     ),
 }
 
@@ -135,8 +135,10 @@ def _have_tags(names: Collection[str]) -> bool:
     return not {"tags", "ner_tags", "entities"}.isdisjoint(names)
 
 
-def _have(names: Collection[str], *roles: str) -> bool:
-    return all(usual_column(names, role) for role in roles)
+def _may_be_a_question(names: Collection[str], given: Collection[str]) -> bool:
+    """Whether the text may belong to a passage in another column, unless it is named by an option or called just text."""
+    text = guess_column(names, "text")
+    return "text" not in given and usual_column(names, "context") is not None and text is not None and text.lower() != "text"
 
 
 def _have_labels(names: Collection[str], given: Collection[str]) -> bool:

@@ -68,7 +68,8 @@ def class_name(value: Any, names: Sequence[str], where: str) -> str | None:
 
 def is_nested(value: Any) -> bool:
     """Whether a label is a list or an object, or a cell that holds one."""
-    return isinstance(value, (list, dict)) or (isinstance(value, str) and value[:1] in "[({" and looks_like_labels(value))
+    is_written = isinstance(value, str) and value[:1] in ("[", "(", "{") and (looks_like_labels(value) or holds_spans(value))
+    return is_written or isinstance(value, (list, dict))
 
 
 def refuse_nested_labels(examples: Examples, column: str) -> None:
@@ -109,7 +110,7 @@ def refuse_numbers(examples: Examples, column: str) -> None:
         first = min(decimals, key=names.__getitem__)
         what = f"the label in column {own!r} is the decimal {first}"
         if "," in first:
-            what = f"the label in column {own!r} is {first}, a number with a comma"
+            what = f"the label in column {own!r} is {first!r}, a number with a comma"
             hint = f"to predict numbers, {_without_commas(first)}, and add --regression; add --classes if each is a class, or "
             hint += "--multi-label if each part is a label"
         raise DataError(what, where=examples.where(names[first]), hint=hint)
@@ -144,7 +145,7 @@ def _cells(examples: Examples, column: str, rows: Sequence[int]) -> str:
 def derive_labels(examples: Examples, column: str, *, are_classes: bool = False) -> tuple[str, ...]:
     """The label names of the training data: numbers in numeric order, other names in alphabetical order.
 
-    are_classes: whether the user says so. Raises DataError for what does not look like classes.
+    are_classes: whether this is known. Raises DataError for what does not look like classes.
     """
     refuse_nested_labels(examples, column)
     if not are_classes:

@@ -72,6 +72,9 @@ SQUAD = '{"version": "1", "data": []}'
         ("a.csv", "text,title\n1,2\n", {}, None),
         ("a.csv", "text,other\n1,2\n", {}, None),
         ("a.csv", "question,context,label\nq,c,1\n", {}, None),  # of pairs, or with the answers elsewhere
+        ("a.csv", "query,passage,label\nq,p,1\n", {}, None),
+        ("a.csv", "sentence,context,label\ns,c,1\n", {}, None),
+        ("a.csv", "query,passage,label\nq,p,1\n", {"text": "query"}, "text-classification"),
         ("a.csv", "paragraph,text,label\n3,a,1\n", {}, "text-classification"),
         ("a.jsonl", '{"text": "a", "label": "x", "entities": []}', {}, None),  # an intent, or entities
         ("a.csv", "text,label\na,1\n", {"choices": "a,b"}, "multiple-choice"),

@@ -407,7 +407,7 @@ def test_a_model_without_names_asks_for_them() -> None:
 
 def test_numbers_with_a_decimal_comma_are_named() -> None:
     for names in ([f"{number},5" for number in range(60)], ["0,5", "1", "2,0"] * 20):
-        with pytest.raises(DataError, match=f"is {names[0]}, a number with a comma") as error:
+        with pytest.raises(DataError, match=f"is '{names[0]}', a number with a comma") as error:
             derive_labels(examples(names), "label")
         assert f"write 0.5 for {names[0]}, and add --regression" in str(error.value.hint)
         assert set(derive_labels(examples(names), "label", are_classes=True)) == set(names)

@@ -235,6 +235,16 @@ def test_the_named_column_is_learned(write: Write, name: str, content: str, opti
     assert fit_files(write(name, content), **options)[0].labels == labels
 
 
+@pytest.mark.parametrize(
+    ("row", "option"),
+    [({"text": "Ann ran", "entities": []}, "--entities"), ({"tokens": ["Ann", "ran"], "tags": ["O", "O"]}, "--tags")],
+)
+def test_data_with_one_tag_asks_for_another_column(write: Write, row: dict[str, Any], option: str) -> None:
+    with pytest.raises(DataError, match="every word has the tag 'O'") as error:
+        fit_files(write("x.jsonl", jsonl([row] * 4)))
+    assert f"{option} chooses another one" in str(error.value.hint)
+
+
 def test_texts_that_are_named_come_before_words_that_are_guessed() -> None:
     columns = {"text": ["Ann lives"], "entities": [[[0, 3, "PER"]]], "tokens": [["Ann", "lives"]], "tags": [["NN", "VB"]]}
     rows = Examples(columns, "my.jsonl", [1])

@@ -34,8 +34,9 @@ def parse_conll(
     CoNLL columns: the first is the token (the second, if the first numbers the tokens of each sentence, as in GermEval's
     files), the last the tag; blank lines separate sentences; -DOCSTART- lines are skipped, and comments before a sentence
     ("# text = ..." or "# 7"; but "# O" is a token with its tag), and so is a first line that names the columns ("word tag"),
-    with a note. CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty nodes (8.1) are skipped; the tag is the
-    UPOS. Its blocks also have the column CONLLU_LINES, and a sentence of which no word has a tag has None for its tags.
+    with a note; where it comes again, a sentence ends. CoNLL-U (.conllu, or by its look): comments, ranges (1-2) and empty
+    nodes (8.1) are skipped; the tag is the UPOS. Its blocks also have the column CONLLU_LINES, and a sentence of which no word
+    has a tag has None for its tags.
 
     separator: between columns; by default a tab if the first token's line has one, else spaces. column: the tag's column, a
     number from 1, or in CoNLL-U a name; tags: also its name, if it is one. A file with one column is text to predict, without
@@ -242,7 +243,7 @@ def _layout(lines: list[str], separator: str, *, conllu: bool = False) -> _Layou
 
 
 def _are_numbered(lines: list[str], separator: str) -> bool:
-    """Whether the first fields of lines count the tokens of each sentence from 1, and there are two tokens after first ones."""
+    """Whether the first fields of lines count the tokens of each sentence from 1, and two tokens or more follow another one."""
     after_first = number = 0
     for line in lines:
         if not line.strip(_BLANK) or line.startswith(_DOCUMENT):

@@ -71,7 +71,7 @@ def _questions(content: Any, source: str) -> list[tuple[str, dict[str, Any]]]:
         at_article = f"{name}[{i}]"
         _of(article, dict, at_article, source)
         if "question" in article and "paragraphs" not in article:
-            hint = "if each object is a question with its context and answers: --rows data"
+            hint = "if each object is a question with its context and answers: --rows data" if name else None
             raise DataError(f"{at_article} has no 'paragraphs'", where=source, hint=hint)
         title = _take(article, "title", str, at_article, source) if "title" in article else ""
         for j, paragraph in enumerate(_take(article, "paragraphs", list, at_article, source)):

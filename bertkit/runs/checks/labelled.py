@@ -119,6 +119,7 @@ def check_data(recipe: Recipe, splits: Sequence[str], pretrained: Pretrained | N
     for split, each in standardized.items():
         findings += _check_split(recipe, split, each)
     findings += leaks(recipe, splits[0], examples_of)
+    findings = [finding for finding in findings if finding.what not in remarks.warnings]  # of rows that were read again
     lengths: dict[str, dict[str, float]] = {}
     if pretrained is not None:
         for split, examples in examples_of.items():

@@ -84,12 +84,13 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     def fit_examples(cls, recipe: TextClassification, examples: Examples, kept: KeptHead | None = None) -> Self:
         if recipe.regression:
             return cls._fit_number(recipe, kept and kept.config)
-        derive = derive_set_labels if recipe.multi_label else partial(derive_labels, are_classes=recipe.classes)
+        is_whole = recipe.held_out_share is None and recipe.set_aside is None  # else all were judged before some were held out
+        are_classes = recipe.classes or not is_whole
+        derive = derive_set_labels if recipe.multi_label else partial(derive_labels, are_classes=are_classes)
         # an order that the data declares takes precedence over a derived one
         stated = recipe.labels or tuple(examples.label_names.get(COLUMN, ()))
         data_labels = stated or derive(examples, COLUMN)
-        is_whole = recipe.held_out_share is None and recipe.set_aside is None  # else they are counted before rows are held out
-        if is_whole and not (stated or recipe.multi_label or recipe.classes):
+        if not (stated or recipe.multi_label or are_classes):
             refuse_many_labels(examples, COLUMN)
         refuse_repeated(data_labels)
         if len(data_labels) < 2 and not recipe.multi_label:
