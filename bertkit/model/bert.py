@@ -48,7 +48,7 @@ class BertEmbeddings(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
-        self.sparse_gradient = False  # of the lookup of words on a CPU, if what takes it can add it to a dense one, or use it
+        self.sparse_gradient = False  # whether on a CPU the lookup of words gives one, of the rows that it has read
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
         self.LayerNorm = nn.LayerNorm(size, eps=config.layer_norm_eps)
@@ -57,8 +57,7 @@ class BertEmbeddings(nn.Module):
     def forward(self, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor) -> Tensor:
         """(...) -> (..., H)"""
         words = self.word_embeddings
-        # a GPU would add it up in the working dtype, token by token
-        sparse = self.sparse_gradient and words.weight.device.type == "cpu"
+        sparse = self.sparse_gradient and words.weight.device.type == "cpu"  # a GPU would add it up in the working dtype
         embeddings = F.embedding(input_ids, words.weight, None if sparse else words.padding_idx, sparse=sparse)
         if sparse and words.padding_idx is not None and embeddings.requires_grad:
             # padding gets no gradient; to leave it out of a sparse gradient, torch would ask the device where it is
@@ -312,7 +311,7 @@ def compile_layers(module: nn.Module, backend: str | Callable = "inductor") -> N
 
 
 def keep_lookups_sparse(module: nn.Module) -> None:
-    """On a CPU, give the word embeddings a sparse gradient, of the rows of a batch's tokens alone."""
+    """On a CPU, give the word embeddings a sparse gradient: of the rows of a batch's tokens, a few hundred of many thousand."""
     for part in module.modules():
         if isinstance(part, BertEmbeddings):
             part.sparse_gradient = True

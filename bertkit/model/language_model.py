@@ -79,7 +79,7 @@ class LanguageModel(Head):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config, add_pooling_layer=self.pairs)
-        self.bert.embeddings.sparse_gradient = True  # which is added to the decoder's, a dense one
+        self.bert.embeddings.sparse_gradient = True  # which autograd adds to the decoder's, a dense one
         self.cls = BertPreTrainingHeads(config, self.bert.embeddings.word_embeddings, pairs=self.pairs)
 
     def _of_padded(self, input_ids: Tensor, attention_mask: Tensor | None, segments: Tensor | None) -> dict[str, Tensor]:
