@@ -93,6 +93,18 @@ def test_there_are_fewer_shapes_except_in_training(count: int) -> None:
     assert len({*in_use}) < (60 if count == 1 else 20)
 
 
+def test_training_in_bf16_has_fewer_numbers_of_tokens_but_not_of_rows() -> None:
+    def shapes(length: int) -> tuple[int, int]:
+        batch, _ = pack(torch.zeros((3, length), dtype=torch.long), None, None)
+        packing = Packing(batch.reading(batch.cu_seqlens[:-1]), HEADS, SIZE, torch.bfloat16, causal=False)
+        return len(packing.pad(torch.zeros(3 * length, SIZE))), len(packing.select(torch.zeros(2048, SIZE)))
+
+    found = [shapes(length) for length in (1, 10, 11, 333, 341, 512)]
+    assert found == [(tokens, 3) for tokens in (32, 32, 64, 1024, 1024, 1536)]
+    with torch.no_grad():
+        assert shapes(10) == (64, 8)
+
+
 @pytest.mark.parametrize(("count", "expected"), [(1, 1), (2, 8), (8, 8), (9, 16), (130, 144)])
 def test_there_are_fewer_numbers_of_rows_except_in_training(count: int, expected: int) -> None:
     batch, _ = pack(torch.zeros((count, 3), dtype=torch.long), None, None)
