@@ -36,8 +36,8 @@ MULTIPLE = 8  # padded lengths are multiples of it, which keeps shapes few, as i
 FEW, MANY = 4, 6
 # In inference on several sequences, the numbers of tokens and of head rows are multiples of these too.
 MULTIPLE_OF_TOKENS, MULTIPLE_OF_ROWS = 64, 8
-# In training in bf16, the number of tokens is, as each shape has its own kernels. MiniLM on two cores with AMX, examples/s of 50
-# steps near the start, with multiples of 1 and 32, in turn: SST-2 234 and 310, 232 and 260; MRPC 126 and 128, 131 and 132.
+# In training in bf16, the number of tokens is, as each shape has its own kernels. MiniLM on two cores with AMX, examples/s of a
+# run's first 50 steps, with multiples of 1 and 32, in turn: SST-2 234 and 310, 232 and 260; MRPC 126 and 128, 131 and 132.
 MULTIPLE_IN_BF16 = 32
 
 
