@@ -22,6 +22,7 @@ _UNNEST: dict[Any, str] = {
     dict: "fields inside an object are not read: write the text as a column of its own",
 }
 ROWS = 4096  # of a block
+MOST_UNLIKE = 100  # rows that are skipped because they are unlike the others: all rows are read again for each
 T = TypeVar("T")
 
 
@@ -163,7 +164,7 @@ def explained_by(rows: Examples) -> Iterator[None]:
 
 
 def refused_rows(rows: Examples, read: Callable[[Examples], object]) -> dict[int, str]:
-    """The rows that `read` refuses, by themselves or only beside the others, and why.
+    """The rows that `read` refuses, by themselves or only beside the others, and why; of the latter, at most MOST_UNLIKE.
 
     Raises its DataError about all rows if that is no row's fault.
     """
@@ -183,11 +184,13 @@ def refused_rows(rows: Examples, read: Callable[[Examples], object]) -> dict[int
                 parts += [(middle, end), (begin, middle)]
             elif error.where != rows.source:
                 found[begin] = str(error)
-    numbers = {rows.where(row): row for row in range(len(rows))} if was_refused else {}
-    while was_refused and len(found) < len(rows):
+    if not was_refused:
+        return found
+    numbers = {rows.where(row): row for row in range(len(rows))}
+    for _ in range(min(MOST_UNLIKE, len(rows) - len(found))):
         try:
             read(rows.select([row for row in range(len(rows)) if row not in found]))
-            was_refused = False
+            break
         except DataError as error:  # about a row unlike most of the others
             if (row := numbers.get(error.where or "")) is None or row in found:
                 break

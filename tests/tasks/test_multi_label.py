@@ -207,6 +207,16 @@ def test_a_list_unlike_other_marks_is_skipped() -> None:
     assert [rows.where(row) in why for row, why in zip((1, 3), found.remarks.left_out, strict=True)] == [True, True]
 
 
+def test_not_many_lists_unlike_other_marks_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are read again for each."""
+    monkeypatch.setattr("bertkit.readers.MOST_UNLIKE", 2)
+    marks = [[1, 0, 0], [0, 0, 1]] * 4
+    recipe = TextClassification(text="text", multi_label=True, labels=("a", "b", "c"), on_error="skip")
+    assert len(recipe.standardize(rows_of(text=[*"abcdefghij"], label=[*marks, *[["a"]] * 2]), labelled=True)) == 8
+    with pytest.raises(DataError, match="expected a 0 or 1 for each of 3 labels"):
+        recipe.standardize(rows_of(text=[*"abcdefghijk"], label=[*marks, *[["a"]] * 3]), labelled=True)
+
+
 def test_empty_cells_among_marks_are_counted() -> None:
     rows = rows_of(text=list(TEXTS[:4]), x=[1, None, None, 0], y=["0", "1", "", "1"])
     (warning,) = TextClassification(text="text", label="x,y", multi_label=True).find_columns(rows).remarks.warnings
