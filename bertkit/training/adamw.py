@@ -1,7 +1,7 @@
 """AdamW (Loshchilov and Hutter, 2019) with torch's fused kernel.
 
 On a CPU, tensors are updated in blocks, so that gradients, masters and moments are read from memory only once. A sparse
-gradient, of few rows of a matrix, is filled with zeros only there, block by block.
+gradient, of a few rows of a matrix, is made dense there, block by block.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.adamw import adamw
 
 from bertkit.config import TrainConfig
-from bertkit.training.update_rule import TrainedTensor, UpdateRule, total_norm
+from bertkit.training.loss_scale import LossScale
+from bertkit.training.update_rule import TrainedTensor, UpdateRule
 
 BLOCK = 2**18  # elements that a CPU updates at once: their gradients in float32 stay in a core's cache
 
@@ -62,39 +62,38 @@ class AdamW(UpdateRule):
         self.fused = first.device.type in ("cpu", "cuda")
         # on other devices, starting a kernel costs more than memory traffic: one block per setting
         self.blocks = _blocks(tensors, config, BLOCK if on_cpu else sum(tensor.master.numel() for tensor in tensors))
-        self.scratch = torch.empty(BLOCK, dtype=first.dtype) if on_cpu else None
+        self.scratch = torch.empty(max(block.size for block in self.blocks), dtype=first.dtype) if on_cpu else None
 
-    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        if gradients[0].device.type != "cpu":
-            return super().norm(gradients)
-        flat = [*map(_flat, gradients)]
-        return total_norm(part for block in self.blocks for part in self._gradients(block, flat))
+    def update(self, gradients: Sequence[Tensor], learning_rate: float, loss_scale: LossScale | None = None) -> Tensor:
+        return super().update([_coalesced(each) if each.is_sparse else each for each in gradients], learning_rate, loss_scale)
 
     def apply(self, gradients: Sequence[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
-        flat = [*map(_flat, gradients)]
+        flat = [each if each.is_sparse else each.reshape(-1) for each in gradients]
         divisor = None if divisor is None else divisor.to(torch.float32)  # as the kernel takes it
         for block in self.blocks:
             self._update(block, self._gradients(block, flat), learning_rate, divisor)
 
-    def _gradients(self, block: _Block, flat: list[Tensor | _Rows]) -> list[Tensor]:
-        """The gradients of a block in the masters' dtype; on a CPU, in memory that the next block reuses."""
-        dtype = block.masters[0].dtype
-        gradients = [
-            gradient.dense(part, dtype) if isinstance(gradient := flat[index], _Rows) else gradient[part]
-            for index, part in block.parts
-        ]
-        differ = [gradient.dtype != dtype for gradient in gradients]
-        if self.scratch is not None:
-            used = 0
-            for index, gradient in enumerate(gradients):
-                if differ[index]:
-                    gradients[index] = self.scratch[used : used + len(gradient)].copy_(gradient)
-                    used += len(gradient)
-        elif any(differ):
+    def _gradients(self, block: _Block, flat: list[Tensor]) -> list[Tensor]:
+        """The gradients of a block, dense and in the masters' dtype; on a CPU, copies are in memory that is reused."""
+        if self.scratch is None:
+            gradients = [flat[index][part] for index, part in block.parts]
+            if all(gradient.dtype == block.masters[0].dtype for gradient in gradients):
+                return gradients
             copies = [torch.empty_like(master) for master in block.masters]
             torch._foreach_copy_(copies, gradients)  # on a GPU, a few kernels for all of them
             return copies
-        return gradients
+        found, used = [], 0
+        for index, part in block.parts:
+            gradient, free = flat[index], self.scratch[used : used + part.stop - part.start]
+            if gradient.is_sparse:
+                _fill(free, gradient, part)
+            elif gradient.dtype != free.dtype:
+                free.copy_(gradient[part])
+            else:
+                free = gradient[part]
+            found.append(free)
+            used += len(free)
+        return found
 
     def _update(self, block: _Block, gradients: list[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
         if divisor is not None and not self.fused:  # a fused kernel divides while it updates
@@ -123,41 +122,35 @@ class AdamW(UpdateRule):
             torch._foreach_copy_(*block.rounded)
 
 
-class _Rows(NamedTuple):
-    """A sparse gradient of a matrix on a CPU: (n,) different rows in ascending order, and their values, (n, width)."""
+def _coalesced(gradient: Tensor) -> Tensor:
+    """A sparse gradient of a matrix on a CPU with each row once, in ascending order.
 
-    rows: NDArray[np.int64]
-    values: Tensor
-
-    @classmethod
-    def of(cls, gradient: Tensor) -> _Rows:
-        """Values of the same row are added up by the kernel of dense gradients; torch's coalesce has another order."""
-        rows, places = np.unique(gradient._indices()[0].numpy(), return_inverse=True)
-        add_up = torch.ops.aten.embedding_dense_backward
-        return cls(rows, add_up(gradient._values(), torch.from_numpy(places), len(rows), -1, False))
-
-    def dense(self, part: slice, dtype: torch.dtype) -> Tensor:
-        """A part of the flat gradient."""
-        width = self.values.shape[1]
-        first, last = part.start // width, -(-part.stop // width)
-        begin, end = np.searchsorted(self.rows, (first, last))
-        rows = torch.from_numpy(self.rows[begin:end] - first)
-        grid = torch.zeros(last - first, width, dtype=dtype).index_copy_(0, rows, self.values[begin:end].to(dtype))
-        return grid.view(-1)[part.start - first * width : part.stop - first * width]
+    Values of the same row are added up by the kernel of dense gradients; torch's coalesce has another order.
+    """
+    rows, places = np.unique(gradient._indices()[0].numpy(), return_inverse=True)
+    values = torch.ops.aten.embedding_dense_backward(gradient._values(), torch.from_numpy(places), len(rows), -1, False)
+    indices = torch.from_numpy(rows)[None]
+    return torch.sparse_coo_tensor(indices, values, gradient.shape, is_coalesced=True, check_invariants=False)
 
 
-def _flat(gradient: Tensor) -> Tensor | _Rows:
-    return _Rows.of(gradient) if gradient.is_sparse else gradient.reshape(-1)
+def _fill(out: Tensor, gradient: Tensor, part: slice) -> None:
+    """Write a part of a coalesced gradient, made dense and flat, to out; it consists of whole rows."""
+    width = gradient.shape[1]
+    rows, first = gradient._indices()[0], part.start // width
+    begin, end = np.searchsorted(rows.numpy(), (first, part.stop // width))
+    out.zero_().view(-1, width).index_copy_(0, rows[begin:end] - first, gradient._values()[begin:end].to(out.dtype))
 
 
 def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, most: int) -> list[_Block]:
-    """The tensors in blocks of at most `most` elements with the same settings; a larger tensor is split."""
+    """The tensors in blocks of at most `most` elements with the same settings; a larger tensor is split between rows."""
     blocks: list[_Block] = []
     open_blocks: dict[tuple[float, float], _Block] = {}
     for index, tensor in enumerate(tensors):
         setting = (config.weight_decay if tensor.decays else 0.0, tensor.lr_scale)
-        for start in range(0, tensor.master.numel(), most):
-            part = slice(start, min(start + most, tensor.master.numel()))
+        row = tensor.master[:1].numel() if tensor.master.ndim > 1 else 1
+        size = max(1, most // row) * row
+        for start in range(0, tensor.master.numel(), size):
+            part = slice(start, min(start + size, tensor.master.numel()))
             block = open_blocks.get(setting)
             if block is None or block.size + part.stop - part.start > most:
                 block = open_blocks[setting] = _Block(*setting)

@@ -17,6 +17,8 @@ from torch import Tensor
 from bertkit.config import TrainConfig
 from bertkit.training.loss_scale import LossScale
 
+PART = 2**18  # elements of a gradient that a CPU converts at once: they stay in a core's cache
+
 
 @dataclass(frozen=True)
 class TrainedTensor:
@@ -40,7 +42,8 @@ class UpdateRule(ABC):
 
     moments: the names of its moments in a checkpoint; matrix_moments: those of the encoder's matrices. elementwise: whether an
     element without gradients changes only by its own weight decay, a factor of 1 - learning_rate * weight_decay per step; rows
-    of tokens that the data lacks then need no update. takes_sparse: whether a gradient may be a sparse tensor.
+    of tokens that the data lacks then need no update. takes_sparse: whether a gradient may be a sparse tensor; `norm` needs a
+    coalesced one.
     """
 
     moments: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
@@ -75,7 +78,8 @@ class UpdateRule(ABC):
         dtype = self.tensors[0].master.dtype
         if gradients[0].device.type != "cpu":
             return norm_by_few_kernels(gradients, dtype)
-        return total_norm(gradient.to(dtype).flatten() for gradient in gradients)
+        flat = ((each._values() if each.is_sparse else each).reshape(-1) for each in gradients)
+        return total_norm(part.to(dtype) for each in flat for part in each.split(PART))
 
     @abstractmethod
     def apply(self, gradients: Sequence[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
