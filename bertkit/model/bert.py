@@ -19,7 +19,8 @@ from bertkit.model.attention import attend
 from bertkit.model.batch import Batch, pack
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream
-from bertkit.model.layout import MULTIPLE_OF_TOKENS, Packing, Pattern, round_rows, shapes_in_use
+from bertkit.model.grouping import MULTIPLE_OF_TOKENS, shapes_in_use
+from bertkit.model.layout import Packing, Pattern, round_rows
 from bertkit.model.packed_weights import PackedWeights, can_pack
 
 

@@ -399,5 +399,5 @@ def _grid(values: Tensor, offsets: Tensor, longest: int) -> Tensor:
     """Ragged rows (N,) as a grid (rows, longest), padded with -inf, which a softmax ignores."""
     layout = Layout.of(offsets, longest, len(values), values.dtype)
     if layout.slots is not None:
-        values = values.new_full((layout.num_sequences * longest,), -torch.inf).index_copy(0, layout.slots, values)
-    return values.view(layout.num_sequences, longest)
+        values = values.new_full((layout.num_lines * longest,), -torch.inf).index_copy(0, layout.slots, values)
+    return values.view(layout.num_lines, longest)

@@ -1,8 +1,8 @@
 """The memory layout of packed sequences: concatenated, and padded to a grid for attention.
 
-Dimensions: B sequences, N packed tokens (R queries), T longest sequence, A heads, D head size, H = A * D.
-Sequences are padded to (B, T) only here, in groups of neighbours: a few long ones then do not enlarge the scores of all, and on
-a CPU the scores stay in the cache.
+Dimensions: S sequences, N packed tokens (R queries), B lines of a grid, T cells of a line, A heads, D head size, H = A * D.
+Sequences are padded to a grid only here, in groups of neighbours: a few long ones then do not enlarge the scores of all, and on
+a CPU the scores stay in the cache. A line of the grid holds one sequence or several.
 """
 
 from __future__ import annotations
@@ -19,26 +19,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertkit.model.batch import Batch
+from bertkit.model.grouping import (
+    FEW,
+    MANY,
+    MULTIPLE,
+    MULTIPLE_OF_ROWS,
+    Groups,
+    Rounding,
+    group_by_length,
+    line_length,
+    round_up_shape,
+    share_lines,
+)
 
-# The maximum number of attention scores in a group. Training MiniLM on 32 windows of SQuAD (two cores, bf16), tokens/s: 3626;
-# 3191 with four times as many; 1249 in one group.
-SCORES_OF_A_GROUP = 2**21
-# The cost of starting a group, in scores (a layer's attention runs about 25 operations per group); and the most parts of a
-# batch that can become groups (each number of sequences is another shape for the products). Training MiniLM on the short texts
-# of SST-2 and CoNLL-2003 (two cores, bf16), a step takes a tenth less time than with one group; 8 parts are no faster.
-SCORES_OF_A_START = 2**15
-PARTS = 4
 LARGEST_PACKED = 192  # the largest head size for which torch's kernel for packed sequences has gradients on every GPU
 CPU = torch.device("cpu")
-MULTIPLE = 8  # padded lengths are multiples of it, which keeps shapes few, as in `round_up_shape`
-# Digits for `round_up_shape`. MANY: in training. FEW: for the rows of heads, whose number varies more, and in CPU inference,
-# where any number of tokens can occur: oneDNN keeps a kernel of about a megabyte per shape, so a server's memory would grow.
-FEW, MANY = 4, 6
-# In inference on several sequences, the numbers of tokens and of head rows are multiples of these too.
-MULTIPLE_OF_TOKENS, MULTIPLE_OF_ROWS = 64, 8
-# In training in bf16, the number of tokens is, as each shape has its own kernels. MiniLM on two cores with AMX, examples/s of a
-# run's first 50 steps, with multiples of 1 and 32, in turn: SST-2 234 and 310, 232 and 260; MRPC 126 and 128, 131 and 132.
-MULTIPLE_IN_BF16 = 32
 
 
 @dataclass(frozen=True)
@@ -47,13 +42,15 @@ class Layout:
 
     slots: (N,) the cell of each row; None if every cell is taken, so the packed rows are the grid.
     mask: (B, 1, 1, T) float, 0 at taken cells and -inf at empty ones; None likewise.
+    owners: (B, T) the sequence of each cell, -1 at empty ones; None if each line of the grid holds one sequence.
     """
 
-    num_sequences: int
+    num_lines: int
     max_seqlen: int
     slots: Tensor | None
     mask: Tensor | None
     device: torch.device = CPU
+    owners: Tensor | None = None
 
     @classmethod
     def of(cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype) -> Layout:
@@ -68,14 +65,31 @@ class Layout:
         mask = torch.zeros(taken.shape, dtype=dtype, device=device).masked_fill_(~taken, -torch.inf)
         return cls(count, max_seqlen, slots, mask[:, None, None, :], device)
 
+    @classmethod
+    def shared(
+        cls, lines: NDArray[np.int64], counts: NDArray[np.int64], num_lines: int, length: int, dtype: torch.dtype
+    ) -> Layout:
+        """The layout, on a CPU, of sequences of `counts` (S,) rows in `lines` (S,) of the grid, one after the other."""
+        order = np.argsort(lines, kind="stable")
+        offsets = np.empty_like(counts)  # of each sequence in its line
+        before = np.cumsum(counts[order]) - counts[order]
+        offsets[order] = before - before[np.searchsorted(lines[order], lines[order])]
+        begins = lines * length + offsets - (np.cumsum(counts) - counts)
+        slots = np.repeat(begins, counts) + np.arange(counts.sum())
+        cells = np.full((num_lines, length), -1)
+        cells.reshape(-1)[slots] = np.repeat(np.arange(len(counts)), counts)
+        owners = torch.from_numpy(cells)
+        mask = torch.zeros(owners.shape, dtype=dtype).masked_fill_(owners < 0, -torch.inf)
+        return cls(num_lines, length, torch.from_numpy(slots), mask[:, None, None, :], owners=owners)
+
     def pad(self, rows: Tensor) -> Tensor:
         """(N, A, D) -> (B, A, T, D)"""
-        grid = rows if self.slots is None else _Pad.apply(rows, self.slots, self.num_sequences * self.max_seqlen)
-        return grid.view(self.num_sequences, self.max_seqlen, *rows.shape[1:]).transpose(1, 2)
+        grid = rows if self.slots is None else _Pad.apply(rows, self.slots, self.num_lines * self.max_seqlen)
+        return grid.view(self.num_lines, self.max_seqlen, *rows.shape[1:]).transpose(1, 2)
 
     def unpad(self, grid: Tensor) -> Tensor:
         """(B, A, T, D) -> (N, A * D)"""
-        rows = grid.transpose(1, 2).reshape(self.num_sequences * self.max_seqlen, grid.shape[1] * grid.shape[3])
+        rows = grid.transpose(1, 2).reshape(self.num_lines * self.max_seqlen, grid.shape[1] * grid.shape[3])
         return rows if self.slots is None else _Unpad.apply(rows, self.slots)
 
 
@@ -95,12 +109,13 @@ class HeadLayout(NamedTuple):
 
     @classmethod
     def of(cls, layout: Layout, num_rows: int, parts: int, num_heads: int) -> HeadLayout:
-        count, length, device = layout.num_sequences, layout.max_seqlen, layout.device
-        slots = torch.arange(num_rows, device=device) if layout.slots is None else layout.slots
-        sequence, place = slots // length, slots % length
-        lines = torch.arange(parts, device=device)[:, None] * (count * num_heads) + torch.arange(num_heads, device=device)
-        heads = ((lines + sequence[:, None, None] * num_heads) * length + place[:, None, None]).flatten()
-        firsts = torch.searchsorted(sequence, torch.arange(count, device=device)).clamp_(max=num_rows - 1)
+        count, length, device = layout.num_lines, layout.max_seqlen, layout.device
+        rows = torch.arange(num_rows, device=device)
+        slots = rows if layout.slots is None else layout.slots
+        line, place = slots // length, slots % length
+        grids = torch.arange(parts, device=device)[:, None] * (count * num_heads) + torch.arange(num_heads, device=device)
+        heads = ((grids + line[:, None, None] * num_heads) * length + place[:, None, None]).flatten()
+        firsts = torch.zeros(count, dtype=rows.dtype, device=device).scatter_reduce_(0, line, rows, "amin", include_self=False)
         part, head = torch.arange(parts, device=device)[:, None, None, None], torch.arange(num_heads, device=device)[:, None]
         cells = ((firsts[:, None, None] * parts + part) * num_heads + head).repeat(1, 1, 1, length).flatten()
         cells[heads] = torch.arange(len(heads), device=device)
@@ -149,25 +164,28 @@ class Grouped:
         cu_seqlens: Tensor,
         counts: NDArray[np.int64],
         dtype: torch.dtype,
-        groups: list[int],
+        groups: Groups,
         *,
+        digits: int = MANY,
+        multiple: int = MULTIPLE,
         padding_rows: int = 0,
-        few: bool = False,
     ) -> Grouped:
-        """counts: (B,) rows per sequence, the differences of cu_seqlens (B + 1,). groups: where groups begin, then B.
-
-        few: whether to round padded lengths to FEW digits, for fewer shapes.
-        """
+        """counts: (S,) rows per sequence, the differences of cu_seqlens (S + 1,). digits, multiple: of the length of lines;
+        digits: also of the number of shared lines."""
         sizes, layouts = [], []
-        for begin, end in pairwise(groups):
-            part = cu_seqlens[begin : end + 1] - cu_seqlens[begin]
-            sizes.append(int(counts[begin:end].sum()))
-            longest = int(counts[begin:end].max())
-            # A single sequence needs no padding; with `few`, only if every group is a single sequence.
-            if torch.is_grad_enabled() or (len(groups) <= len(counts) if few else end - begin > 1):
-                longest = _padded_length(longest)
-                longest = round_up_shape(longest, FEW) if few else longest
-            layouts.append(Layout.of(part, longest, sizes[-1], dtype))
+        for begin, end in pairwise(groups.begins):
+            own, part = counts[begin:end], cu_seqlens[begin : end + 1] - cu_seqlens[begin]
+            sizes.append(int(own.sum()))
+            if groups.lines is not None:
+                lines = groups.lines[begin:end]
+                fullest = np.bincount(lines, own)
+                length = line_length(int(fullest.max()), digits, multiple)
+                layouts.append(Layout.shared(lines, own, round_up_shape(len(fullest), digits), length, dtype))
+                continue
+            length = int(own.max())
+            if torch.is_grad_enabled() or end - begin > 1:  # a single sequence needs no padding
+                length = line_length(length, digits, multiple)
+            layouts.append(Layout.of(part, length, sizes[-1], dtype))
         return cls(sizes, layouts, padding_rows)
 
 
@@ -204,19 +222,35 @@ class Pattern:
         cls,
         queries: Grouped,
         keys: Grouped,
-        positions: Tensor | None,
+        positions: tuple[Tensor, Tensor] | None,
         dtype: torch.dtype,
         bounds: Bounds | None = None,
     ) -> Pattern:
-        """positions: (R,) each query's position in its sequence, which it attends up to; None: it attends to all of it."""
-        if positions is None:
-            return cls(queries, keys, [layout.mask for layout in keys.layouts], bounds)
-        masks: list[Tensor | None] = []
-        for part, rows, columns in zip(positions.split(queries.sizes), queries.layouts, keys.layouts, strict=True):
-            position = rows.pad(part[:, None, None])  # (B, 1, Tq, 1)
-            future = torch.arange(columns.max_seqlen, device=positions.device) > position  # (B, 1, Tq, Tk)
-            masks.append(torch.zeros(future.shape, dtype=dtype, device=positions.device).masked_fill_(future, -torch.inf))
-        return cls(queries, keys, masks)
+        """positions: of each query (R,) and of each key (N,) in its sequence; a query attends to no later key. None: to all."""
+        layouts = [*zip(queries.layouts, keys.layouts, strict=True)]
+        places: list[tuple[Tensor, ...] | None] = [None] * len(layouts)
+        if positions is not None:
+            of_queries, of_keys = positions[0].split(queries.sizes), positions[1].split(keys.sizes)
+            places = [*zip(of_queries, of_keys, strict=True)]
+        masks = [_mask(*pair, each, dtype) for pair, each in zip(layouts, places, strict=True)]
+        return cls(queries, keys, masks, bounds)
+
+
+def _mask(queries: Layout, keys: Layout, positions: tuple[Tensor, ...] | None, dtype: torch.dtype) -> Tensor | None:
+    """A group's mask, as in Pattern.
+
+    A cell without a query attends to the first sequence of its line, because a softmax over nothing is not a number.
+    """
+    if positions is None and keys.owners is None:
+        return keys.mask
+    excluded = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=keys.device) if keys.mask is None else keys.mask != 0
+    if queries.owners is not None and keys.owners is not None:
+        own = torch.where(queries.owners < 0, keys.owners[:, :1], queries.owners)
+        excluded = own[:, None, :, None] != keys.owners[:, None, None, :]
+    if positions is not None:
+        of_query, of_key = (each.pad(part[:, None, None]) for each, part in zip((queries, keys), positions, strict=True))
+        excluded = excluded | (of_key.transpose(2, 3) > of_query)
+    return torch.zeros(excluded.shape, dtype=dtype, device=keys.device).masked_fill_(excluded, -torch.inf)
 
 
 class Packing:
@@ -229,32 +263,32 @@ class Packing:
         device = batch.cu_seqlens.device
         on_cpu = device.type == "cpu"
         takes_packed = not causal and batch.max_rows != 0 and has_packed_kernel(device, dtype, head_size)
-        # Dropout draws bits for padding rows too, so changing their number would change the training.
-        in_use = on_cpu and not torch.is_grad_enabled()
-        groups = group(batch.token_counts, num_heads) if on_cpu else group_by_length(batch.token_counts)
-        if in_use:
-            groups = _round_groups(groups)
+        rounding = Rounding.of(device, dtype, len(batch.token_counts))
+        groups = share_lines(batch.token_counts, num_heads, rounding) if on_cpu else group_by_length(batch.token_counts)
+        if not torch.is_grad_enabled() and len(groups.begins) > len(batch.token_counts):
+            groups = Groups(groups.begins)  # each sequence is alone: a kernel without padding is faster
         positions = _positions(batch) if causal else None
 
-        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], in_inference: int, in_training: int) -> Grouped:
+        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], of_rows: int, of_lines: int) -> Grouped:
             count = int(counts.sum())
             if takes_packed:
                 return Grouped([count], [])
-            digits, multiple = (FEW, in_inference if len(counts) > 1 else 1) if in_use else (MANY, in_training)
-            padding_rows = round_up_shape(count, digits, multiple) - count if on_cpu else 0
-            return Grouped.of(cu_seqlens, counts, dtype, groups, padding_rows=padding_rows, few=in_use)
+            padding = round_up_shape(count, rounding.digits, of_rows) - count if on_cpu else 0
+            return Grouped.of(
+                cu_seqlens, counts, dtype, groups, digits=rounding.digits, multiple=of_lines, padding_rows=padding
+            )
 
         def bounds(cu_queries: Tensor, longest: int) -> Bounds | None:
             return Bounds(cu_queries.int(), batch.cu_seqlens.int(), longest, batch.max_seqlen) if takes_packed else None
 
-        in_training = MULTIPLE_IN_BF16 if dtype == torch.bfloat16 else 1
-        keys = grouped(batch.cu_seqlens, batch.token_counts, MULTIPLE_OF_TOKENS, in_training)
-        self.tokens = self.rows = Pattern.of(keys, keys, positions, dtype, bounds(batch.cu_seqlens, batch.max_seqlen))
+        keys = grouped(batch.cu_seqlens, batch.token_counts, rounding.tokens, rounding.length)
+        every = None if positions is None else (positions, positions)
+        self.tokens = self.rows = Pattern.of(keys, keys, every, dtype, bounds(batch.cu_seqlens, batch.max_seqlen))
         self.selected = batch.rows
         if batch.rows is not None:
-            queries = grouped(batch.cu_rows, batch.row_counts, MULTIPLE_OF_ROWS, 1)
-            positions = positions if positions is None else positions[batch.rows]
-            self.rows = Pattern.of(queries, keys, positions, dtype, bounds(batch.cu_rows, batch.max_rows))
+            queries = grouped(batch.cu_rows, batch.row_counts, rounding.rows, MULTIPLE)
+            of_rows = None if positions is None else (positions[batch.rows], positions)
+            self.rows = Pattern.of(queries, keys, of_rows, dtype, bounds(batch.cu_rows, batch.max_rows))
 
     def pad(self, tokens: Tensor) -> Tensor:
         """(N, H) -> (N + padding, H)"""
@@ -289,80 +323,6 @@ def round_rows(rows: Tensor) -> Tensor:
         return rows
     multiple = 1 if torch.is_grad_enabled() or len(rows) == 1 else MULTIPLE_OF_ROWS
     return pad_rows(rows, round_up_shape(len(rows), FEW, multiple) - len(rows))
-
-
-def _padded_length(max_seqlen: int) -> int:
-    return -(-max_seqlen // MULTIPLE) * MULTIPLE if max_seqlen > 1 else max_seqlen
-
-
-def round_up_shape(count: int, digits: int = MANY, multiple: int = 1) -> int:
-    """Round up to a number with at most `digits` significant binary digits: for six, 1 to 64, 66, 68 ... 128, 132 ...
-
-    multiple: a power of two that the result is a multiple of.
-
-    On a CPU, bfloat16 matrix products compile a kernel for each new shape, which takes longer than a small product and keeps
-    about a megabyte. Padding rows, at most 3% for six digits, keep the number of shapes small.
-    """
-    unit = max(multiple, 1 << max(0, count.bit_length() - digits))
-    return -(-count // unit) * unit
-
-
-def shapes_in_use(most: int) -> list[int]:
-    """The numbers of tokens, for up to `most`, that CPU inference pads several sequences to."""
-    return sorted({round_up_shape(count, FEW, MULTIPLE_OF_TOKENS) for count in range(1, most + 1)})
-
-
-def group(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
-    """The first sequence of each group of neighbours, then B. lengths: (B,), ideally sorted.
-
-    Equal parts of the batch are joined where that costs least; groups with too many scores are then divided.
-    """
-    groups: list[int] = []
-    for begin, end in pairwise(_joined_parts(lengths, num_heads)):
-        groups.append(begin)
-        longest = 0
-        for index, length in enumerate(lengths[begin:end].tolist(), begin):
-            longest = max(longest, length)
-            if index > groups[-1] and (index - groups[-1] + 1) * num_heads * longest**2 > SCORES_OF_A_GROUP:
-                groups.append(index)
-                longest = length
-    return [*groups, len(lengths)]
-
-
-def _joined_parts(lengths: NDArray[np.int64], num_heads: int) -> list[int]:
-    """The first sequence of each group, then B: of all ways to join neighbouring parts, the one with the least total cost."""
-    begins = np.arange(0, len(lengths), -(-len(lengths) // PARTS))
-    bounds = [*begins.tolist(), len(lengths)]
-    padded = np.maximum.reduceat(-(-lengths // MULTIPLE) * MULTIPLE, begins)
-    cheapest: list[tuple[int, list[int]]] = [(0, [])]  # of the first parts: the cost, and where groups begin
-    for end in range(1, len(bounds)):
-        choices = []
-        for begin, (cost, groups) in enumerate(cheapest):
-            scores = num_heads * int(padded[begin:end].max()) ** 2 * (bounds[end] - bounds[begin])
-            choices.append((cost + SCORES_OF_A_START + scores, [*groups, bounds[begin]]))
-        cheapest.append(min(choices))
-    return [*cheapest[-1][1], len(lengths)]
-
-
-def _round_groups(groups: list[int]) -> list[int]:
-    """Divide groups so that the number of sequences in each is a power of two."""
-    divided: list[int] = []
-    for begin, end in pairwise(groups):
-        while begin < end:
-            divided.append(begin)
-            begin += 1 << (end - begin).bit_length() - 1
-    return [*divided, groups[-1]]
-
-
-def group_by_length(lengths: NDArray[np.int64]) -> list[int]:
-    """Like `group`, for devices where starting a kernel is slow. If sequences are sorted from long to short, those with equally
-    many binary digits in their lengths form a group; otherwise all form one.
-
-    The sorted grid is less than half empty, with at most ten groups up to 512 tokens.
-    """
-    digits = np.frexp(lengths)[1]
-    steps = np.flatnonzero(np.diff(digits)) + 1
-    return [0, *steps.tolist(), len(lengths)] if (np.diff(digits) <= 0).all() else [0, len(lengths)]
 
 
 def has_packed_kernel(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 def no_padding() -> None:
     """The encoder computes all sequences of a batch as long as its longest."""
     from bertkit.model import bert
+    from bertkit.model.grouping import Groups
     from bertkit.model.layout import Grouped, Layout, Pattern, _Pad, _Unpad
 
     class Padded(bert.Packing):
@@ -29,7 +30,7 @@ def no_padding() -> None:
             self.tokens = self.rows = Pattern(grid, grid, [layout.mask])
             self.selected = batch.rows
             if batch.rows is not None:
-                queries = Grouped.of(batch.cu_rows, batch.row_counts, dtype, [0, count])
+                queries = Grouped.of(batch.cu_rows, batch.row_counts, dtype, Groups([0, count]))
                 self.rows = Pattern(queries, grid, [layout.mask])
                 if self.slots is not None:
                     self.selected = self.slots[batch.rows]
@@ -45,9 +46,12 @@ def no_padding() -> None:
 
 def groups() -> None:
     """Attention pads all sequences of a batch to its longest."""
-    from bertkit.model import layout
+    import numpy as np
 
-    layout.group = lambda lengths, num_heads: [0, len(lengths)]
+    from bertkit.model import layout
+    from bertkit.model.grouping import Groups
+
+    layout.share_lines = lambda lengths, *rest: Groups([0, len(lengths)], np.arange(len(lengths)))
 
 
 def bf16() -> None:
@@ -137,7 +141,7 @@ class Lever:
 # In the order in which lever_gains.py turns them on.
 LEVERS = {
     "no-padding": Lever("no padding", no_padding),
-    "groups": Lever("attention in groups of similar length", groups),
+    "groups": Lever("attention with little padding", groups),
     "bf16": Lever("bf16, where it is faster", bf16),
     "dropout": Lever("cheap dropout", dropout),
     "last-layer": Lever("the last layer only where it is read", last_layer),

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 # lever -> what it replaces
 PLACES: dict[str, list[tuple[Any, str]]] = {
     "no-padding": [(bert, "Packing")],
-    "groups": [(layout, "group")],
+    "groups": [(layout, "share_lines")],
     "bf16": [(precision, "FASTER")],
     "dropout": [(dropout.DropoutStream, "keep_mask")],
     "last-layer": [(bert, "Packing")],

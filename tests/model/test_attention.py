@@ -19,7 +19,8 @@ from bertkit.model.batch import Batch, pack
 from bertkit.model.bert import BertModel, initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream, set_dropout
-from bertkit.model.layout import MULTIPLE, Bounds, Grouped, Packing, Pattern
+from bertkit.model.grouping import MULTIPLE, Groups
+from bertkit.model.layout import Bounds, Grouped, Packing, Pattern
 
 HEADS, SIZE = 3, 5
 
@@ -29,7 +30,7 @@ def bounds(lengths: list[int]) -> Tensor:
 
 
 def layout(lengths: list[int], dtype: torch.dtype = torch.float64, groups: list[int] | None = None) -> Grouped:
-    return Grouped.of(bounds(lengths), np.array(lengths), dtype, groups or [0, len(lengths)])
+    return Grouped.of(bounds(lengths), np.array(lengths), dtype, Groups(groups or [0, len(lengths)]))
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, queries: Grouped, keys: Grouped, dropout: Dropout) -> Tensor:
@@ -160,7 +161,7 @@ def test_padding_rows_are_not_read_and_get_zeros() -> None:
     expected = attend(query, key, value, layout(lengths), layout(lengths), PLAIN)
     garbage = [torch.cat([x, torch.full((count, HEADS, SIZE), 1e6, dtype=x.dtype)]) for x in (query, key, value)]
     for groups in ([0, 4], [0, 1, 3, 4]):
-        rows = Grouped.of(bounds(lengths), np.array(lengths), torch.float64, groups, padding_rows=count)
+        rows = Grouped.of(bounds(lengths), np.array(lengths), torch.float64, Groups(groups), padding_rows=count)
         inputs = [x.clone().requires_grad_() for x in garbage]
         found = attend(*inputs, rows, rows, PLAIN)
         torch.testing.assert_close(found[:33], expected)
@@ -168,6 +169,48 @@ def test_padding_rows_are_not_read_and_get_zeros() -> None:
         assert not found[33:].any()
         found.sum().backward()
         assert all(not x.grad[33:].any() for x in inputs)
+
+
+SHORT = [11, 2, 7, 30, 5, 1, 5, 9]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("row_counts", [SHORT, [1] * 8, [2, 0, 3, 4, 0, 1, 5, 0]])
+def test_sequences_that_share_lines_attend_to_themselves_alone(row_counts: list[int], causal: bool, training: bool) -> None:
+    """Against one sequence after the other: the output and, in training, the gradients. causal: to no later token."""
+    offsets, every = bounds(SHORT), row_counts == SHORT
+    read = torch.cat(
+        [torch.arange(length)[-count:] + begin for begin, length, count in zip(offsets, SHORT, row_counts) if count]
+    )
+    mask = torch.arange(max(SHORT)) < torch.tensor(SHORT)[:, None]
+    batch, _ = pack(torch.zeros(mask.shape, dtype=torch.long), mask, None)
+    if not every:
+        counts = np.array(row_counts)
+        batch = dataclasses.replace(batch, rows=read, cu_rows=bounds(row_counts), row_counts=counts)
+    tokens = [random_heads(seed, sum(SHORT)).requires_grad_() for seed in range(3)]
+    with torch.set_grad_enabled(training):
+        packing = Packing(batch, HEADS, SIZE, torch.float64, causal=causal)
+        lines = [each.num_lines for each in packing.tokens.keys.layouts]
+        assert sum(lines) < len(SHORT)
+        query, key, value = (packing.pad(each.flatten(1)) for each in tokens)
+        if every:
+            found = attention.attend(torch.cat([query, key, value], 1), None, packing.tokens, HEADS, PLAIN)
+        else:
+            found = attention.attend(torch.cat([key, value], 1), packing.select(query), packing.rows, HEADS, PLAIN)
+        found = packing.unpad(found)
+    wanted = []
+    for begin, length, count in zip(offsets.tolist(), SHORT, row_counts, strict=False):
+        q, k, v = (each[begin : begin + length].transpose(0, 1) for each in tokens)  # (A, T, D)
+        scores = q @ k.mT / math.sqrt(SIZE)
+        scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf) if causal else scores
+        wanted.append((scores.softmax(-1) @ v).transpose(0, 1).flatten(1)[length - count :])
+    expected = torch.cat(wanted)
+    torch.testing.assert_close(found, expected.detach() if not training else expected, rtol=1e-10, atol=1e-12)
+    if training:
+        goal = torch.randn(found.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+        gradients = [torch.autograd.grad(each, tokens, goal) for each in (found, expected)]
+        torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
 def test_dropout_takes_weights_and_scales_the_rest() -> None:

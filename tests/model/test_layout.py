@@ -11,20 +11,43 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertkit.model import layout
+from bertkit.model import grouping
 from bertkit.model.batch import pack
 from bertkit.model.bert import BertModel, warm_up
 from bertkit.model.config import BertConfig
+from bertkit.model.grouping import Rounding, fill_lines, group_by_length, round_up_shape, share_lines
 from bertkit.model.int8 import available, quantize
-from bertkit.model.layout import Packing, group, group_by_length, has_packed_kernel, round_rows, round_up_shape
+from bertkit.model.layout import Packing, has_packed_kernel, round_rows
 
 HEADS, SIZE = 3, 5
 
 
-def cost(groups: list[int], lengths: list[int]) -> int:
+FINE = Rounding(digits=6, tokens=1, rows=1, length=8)
+FINE_LENGTHS = {1: 1, **{size: -(-size // 8) * 8 for size in range(2, 513)}}
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(60, 130))
+def test_sequences_that_share_a_line_fit_into_it(lengths: list[int], length: int) -> None:
+    lines = fill_lines(np.array(lengths), length)
+    filled = np.bincount(lines, lengths)
+    assert filled.min() > 0
+    assert filled.max() <= length
+    assert (np.sort(filled)[:2].sum() > length) or len(filled) == 1, "no two lines would fit into one"
+
+
+def test_a_sequence_goes_where_it_leaves_the_least_room() -> None:
+    assert fill_lines(np.array([40, 50, 20, 10, 30]), 60).tolist() == [1, 0, 1, 0, 2]
+    assert fill_lines(np.array([7]), 8).tolist() == [0]
+
+
+def cost(begins: list[int], lengths: list[int]) -> int:
     """In scores: of grids of round length, and of starting them."""
-    grids = [(end - begin) * HEADS * (-(-max(lengths[begin:end]) // 8) * 8) ** 2 for begin, end in itertools.pairwise(groups)]
-    return sum(grids) + layout.SCORES_OF_A_START * len(grids)
+    total = 0
+    for begin, end in itertools.pairwise(begins):
+        length = FINE_LENGTHS[max(lengths[begin:end])]
+        count = max(fill_lines(np.array(lengths[begin:end]), length)) + 1
+        total += count * HEADS * length**2 + grouping.SCORES_OF_A_START
+    return total
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=30))
@@ -35,38 +58,41 @@ def test_groups_are_the_cheapest_that_four_parts_allow(lengths: list[int]) -> No
         [0, *chosen, len(lengths)] for count in range(len(bounds) + 1) for chosen in itertools.combinations(bounds, count)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "SCORES_OF_A_GROUP", 2**40)
-        groups = group(np.array(lengths), HEADS)
-    assert groups in several
-    assert cost(groups, lengths) == min(cost(each, lengths) for each in several)
+        patch.setattr(grouping, "SCORES_OF_A_GROUP", 2**40)
+        begins, lines = share_lines(np.array(lengths), HEADS, FINE)
+    assert begins in several
+    assert cost(begins, lengths) == min(cost(each, lengths) for each in several)
+    assert lines is not None
+    assert len(lines) == len(lengths)
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 4000))
-def test_groups_have_no_more_scores_than_allowed(lengths: list[int], most: int) -> None:
-    def scores(begin: int, end: int) -> int:
-        return (end - begin) * HEADS * max(lengths[begin:end]) ** 2
-
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 40_000))
+def test_large_groups_are_divided(lengths: list[int], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        joined = group(np.array(lengths), HEADS)
-        patch.setattr(layout, "SCORES_OF_A_GROUP", most)
-        groups = group(np.array(lengths), HEADS)
-    assert (groups[0], groups[-1]) == (0, len(lengths))
-    assert groups == sorted(set(groups) | set(joined))
-    for begin, end in itertools.pairwise(groups):
-        assert scores(begin, end) <= most or end == begin + 1
-        assert end in joined or scores(begin, end + 1) > most, "one more would have fitted"
+        joined, _ = share_lines(np.array(lengths), HEADS, FINE)
+        patch.setattr(grouping, "SCORES_OF_A_GROUP", most)
+        begins, lines = share_lines(np.array(lengths), HEADS, FINE)
+    assert (begins[0], begins[-1]) == (0, len(lengths))
+    assert begins == sorted(set(begins) | set(joined))
+    assert lines is not None
+    for begin, end in itertools.pairwise(joined):
+        length = FINE_LENGTHS[max(lengths[begin:end])]
+        scores = HEADS * length**2 * (max(fill_lines(np.array(lengths[begin:end]), length)) + 1)
+        assert sum(begin <= each < end for each in begins) == min(math.ceil(scores / most), end - begin)
+    for begin, end in itertools.pairwise(begins):
+        assert np.bincount(lines[begin:end], lengths[begin:end]).max() <= FINE_LENGTHS[max(lengths[begin:end])]
 
 
 @given(st.lists(st.integers(1, 600), min_size=1, max_size=40))
 def test_groups_by_length_are_few_and_half_full(lengths: list[int]) -> None:
     lengths.sort(reverse=True)
-    groups = group_by_length(np.array(lengths))
+    groups, _ = group_by_length(np.array(lengths))
     assert (groups[0], groups[-1]) == (0, len(lengths))
     assert groups == sorted(set(groups))
     assert len(groups) <= 11
     assert all(2 * lengths[end - 1] > lengths[begin] for begin, end in itertools.pairwise(groups))
     unsorted = [*lengths, lengths[0] * 2]
-    assert group_by_length(np.array(unsorted)) == [0, len(unsorted)]
+    assert group_by_length(np.array(unsorted)) == ([0, len(unsorted)], None)
 
 
 def test_few_counts_are_round_and_little_is_added() -> None:
@@ -146,30 +172,22 @@ def test_warming_up_computes_every_number_of_tokens_of_several_sequences(int8: b
             assert {tokens} <= {each for each, _ in computed[0]} == {each for each, _ in computed[2]}
 
 
-@given(st.lists(st.integers(1, 300), min_size=2, max_size=100))
-def test_attention_in_use_has_few_shapes(lengths: list[int]) -> None:
+@given(st.lists(st.integers(1, 300), min_size=2, max_size=100), st.sampled_from([torch.float32, torch.bfloat16]))
+def test_attention_in_use_has_few_shapes(lengths: list[int], dtype: torch.dtype) -> None:
     lengths.sort(reverse=True)
     mask = torch.arange(lengths[0]) < torch.tensor(lengths)[:, None]
     batch, _ = pack(torch.zeros(mask.shape, dtype=torch.long), mask, None)
-
-    def layouts() -> list[layout.Layout]:
-        return Packing(batch, HEADS, SIZE, torch.float32, causal=False).tokens.keys.layouts
-
-    def sequences(found: list[layout.Layout]) -> list[int]:
-        return [each.num_sequences for each in found]
-
-    in_training = layouts()
     with torch.no_grad():
-        in_use = layouts()
-    assert sum(sequences(in_use)) == len(lengths)
-    assert all(count.bit_count() == 1 for count in sequences(in_use))
-    assert {*itertools.accumulate(sequences(in_use))} >= {*itertools.accumulate(sequences(in_training))}, "only divided"
-    if len(in_use) == len(lengths):  # each is alone: another kernel takes them as they are
+        found = Packing(batch, HEADS, SIZE, dtype, causal=False).tokens.keys.layouts
+    if len(found) == len(lengths):  # each is alone: another kernel takes them as they are
+        assert [each.max_seqlen for each in found] == lengths
         return
-    begins = itertools.accumulate(sequences(in_use), initial=0)
-    for begin, each in zip(begins, in_use, strict=False):
-        assert each.max_seqlen in {1, *range(8, 129, 8), *range(144, 257, 16), *range(288, 513, 32)}
-        assert 0 <= each.max_seqlen - lengths[begin] < max(8, each.max_seqlen / 8)
+    for each in found:
+        assert each.num_lines in {*range(1, 17), *range(18, 33, 2), *range(36, 65, 4), *range(72, 129, 8)}
+        if dtype == torch.bfloat16:
+            assert each.max_seqlen in {1, *range(32, 513, 32)}
+        else:
+            assert each.max_seqlen in {1, *range(8, 129, 8), *range(144, 257, 16), *range(288, 513, 32)}
 
 
 def test_no_rows_are_added_but_on_a_cpu() -> None:

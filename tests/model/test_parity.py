@@ -160,7 +160,7 @@ def test_padding_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dropout_stands_where_transformers_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides drop by one fixed rule in place of chance: then every output and gradient is the same.
 
-    The rule knows the width, which is padded here to a multiple of 8.
+    The rule knows the width, which is padded here to a multiple of 8, and the place in it: no two sequences share a line.
     """
     used: list[float] = []
 
@@ -172,7 +172,7 @@ def test_dropout_stands_where_transformers_has_it(monkeypatch: pytest.MonkeyPatc
         return column_mask(shape[-1], p).to(like.dtype).expand(shape)
 
     rng = np.random.default_rng(5)
-    rows, labels = random_rows(rng, [8, 4, 7, 3], 50, 2), random_labels(rng, 4, 3, regression=False)
+    rows, labels = random_rows(rng, [8, 5, 7, 6], 50, 2), random_labels(rng, 4, 3, regression=False)
     rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.25, "classifier_dropout": 0.5}
     ours, theirs = pair(seed=5, dtype=torch.float64, num_labels=3, **rates, **TINY)
     monkeypatch.setattr(F, "dropout", drop)
