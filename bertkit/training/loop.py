@@ -25,7 +25,7 @@ from bertkit.errors import ModelError, Stopped, UsageError
 from bertkit.manifest import MANIFEST, raise_if_damaged
 from bertkit.model import peers
 from bertkit.model.batch import Batch
-from bertkit.model.bert import compile_layers, keep_lookups_sparse, refuse_without_compiler, set_activation_checkpointing
+from bertkit.model.bert import compile_layers, refuse_without_compiler, set_activation_checkpointing, use_sparse_lookups
 from bertkit.model.devices import peak_memory, sum_over_processes
 from bertkit.model.directory import read_state_dict
 from bertkit.model.dropout import seed_dropout, set_dropout
@@ -99,7 +99,7 @@ def train(
     set_dropout(module, config.dropout, config.attention_dropout)
     set_activation_checkpointing(module, config.activation_checkpointing)
     if RULES[config.optimizer].takes_sparse:
-        keep_lookups_sparse(module)
+        use_sparse_lookups(module)
     torch.backends.cuda.enable_cudnn_sdp(False)  # its attention compiles a plan for each new shape, and a run has many
     if config.compile:
         compile_layers(module)

@@ -165,14 +165,17 @@ class Optimizer:
     @torch.no_grad()
     def collect(self) -> None:
         """Add the module's gradients to those of the masters, which sum over micro-batches in float32."""
+        for parameter in self.parameters.values():
+            if parameter.grad is not None and parameter.grad.is_sparse:  # a sum of sparse ones would keep all their rows
+                parameter.grad = parameter.grad.to_dense()
         working = [self.parameters[name] for name in self.rounded]
         for name, parameter, gradient in zip(self.rounded, working, _gradients(working), strict=True):
             master = self.masters[name]
             if self._collected:
-                master.grad.add_(gradient.to_dense())  # type: ignore[union-attr]
+                master.grad.add_(gradient)  # type: ignore[union-attr]
             else:
                 master.grad = torch.empty_like(master) if master.grad is None else master.grad
-                master.grad.copy_(gradient.to_dense())
+                master.grad.copy_(gradient)
             parameter.grad = None
         self._collected = True
 

@@ -199,7 +199,7 @@ def run(
     module.register_forward_pre_hook(begin)
     with watching, pytest.MonkeyPatch.context() as patch:
         patch.setattr(Optimizer, "step", step)
-        patch.setattr(loop, "keep_lookups_sparse", lambda module: None)  # which makes a difference on a CPU alone
+        patch.setattr(loop, "use_sparse_lookups", lambda module: None)  # which makes a difference on a CPU alone
         batches = training_batches(features, sampler, config.micro_batch_tokens)
         train(module, batches, config, start_accelerator(device), total_steps=4, run_dir=folder)
     assert next(steps) == 4
