@@ -16,7 +16,8 @@ from bertkit.errors import DataError
 from bertkit.readers.compact import GrowingColumn, Lines, Texts, compact_lines, join_lines, take_lines
 from bertkit.readers.faults import summary_of
 
-FIX_ROW = "correct or remove the row, or skip such rows with --on-error skip"  # a hint
+SKIP_ROWS = "skip such rows with --on-error skip"  # a part of hints
+FIX_ROW = f"correct or remove the row, or {SKIP_ROWS}"  # a hint
 _UNNEST: dict[Any, str] = {
     list: "give each text of the list a row of its own",
     dict: "fields inside an object are not read: write the text as a column of its own",
@@ -186,13 +187,13 @@ def refused_rows(rows: Examples, read: Callable[[Examples], object]) -> dict[int
                 found[begin] = str(error)
     if not was_refused:
         return found
-    numbers = {rows.where(row): row for row in range(len(rows))}
     for _ in range(min(MOST_UNLIKE, len(rows) - len(found))):
         try:
             read(rows.select([row for row in range(len(rows)) if row not in found]))
             break
         except DataError as error:  # about a row unlike most of the others
-            if (row := numbers.get(error.where or "")) is None or row in found:
+            row = next((row for row in range(len(rows)) if row not in found and rows.where(row) == error.where), None)
+            if row is None:
                 break
             found[row] = str(error)
     return found

@@ -341,7 +341,7 @@ class Recipe(ABC):
         if self.on_error != "skip":
             return {}
         found = refused_rows(rows, partial(self._standardize, labelled=labelled))
-        # which may accept an empty row, as columns that are joined may be empty
+        # `_standardize` may accept an empty row, as columns that are joined may be empty
         empty = (row for row in range(len(rows)) if all(values[row] is None for values in rows.columns.values()))
         return dict(sorted((found | {row: f"{_UNREAD} ({rows.where(row)})" for row in empty}).items()))
 

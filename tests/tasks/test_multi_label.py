@@ -207,6 +207,20 @@ def test_a_list_unlike_other_marks_is_skipped() -> None:
     assert [rows.where(row) in why for row, why in zip((1, 3), found.remarks.left_out, strict=True)] == [True, True]
 
 
+@pytest.mark.parametrize("odd", [[], ["a"], [1], [0, 1, 0]])
+def test_one_row_does_not_turn_marks_of_two_labels_into_sets(odd: list[Any]) -> None:
+    """As sets of numbers of classes, every other row would have both labels."""
+    rows = rows_of([0, 1], [1, 0], odd, [0, 1], [1, 0])
+    recipe = TextClassification(text="text", multi_label=True, labels=("a", "b"))
+    with pytest.raises(DataError, match="expected a 0 or 1 for each of 2 labels, as in other rows") as error:
+        recipe.standardize(rows, labelled=True)
+    assert error.value.where == rows.where(2)
+    found = replace(recipe, on_error="skip").standardize(rows, labelled=True)
+    assert found.columns["label"] == [("b",), ("a",), ("b",), ("a",)]
+    with pytest.raises(DataError, match="expected a 0 or 1 for each of 2 labels"):
+        split_sets(rows, "label", None, None, None)
+
+
 def test_not_many_lists_unlike_other_marks_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows are read again for each."""
     monkeypatch.setattr("bertkit.readers.MOST_UNLIKE", 2)

@@ -605,9 +605,9 @@ def test_a_cell_unlike_the_lists_of_answers_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("odd", "others", "expected"),
     [
-        (["one"], "two", "holds a list or object; expected text, as in most rows"),
-        ("one", ["two"], "holds text; expected a list or object, as in most rows"),
-        ("one", {"text": ["two"], "answer_start": [4]}, "holds text; expected a list or object, as in most rows"),
+        (["one"], "two", "holds ['one']; expected text, as in most rows"),
+        ("one", ["two"], "holds 'one'; expected a list or object, as in most rows"),
+        ("one", {"text": ["two"], "answer_start": [4]}, "holds 'one'; expected a list or object, as in most rows"),
     ],
 )
 @pytest.mark.parametrize("place", [0, 1])
@@ -628,6 +628,13 @@ def test_a_list_beside_cells_with_lists_is_kept(tmp_path: Path) -> None:
     assert [len(each) for each in load(tmp_path, written).columns["answers"]] == [1, 1, 2, 0]
     with pytest.raises(DataError, match="holds 1912"):
         load(tmp_path, written.replace('["one"]', "1912"))
+
+
+def test_empty_text_beside_lists_is_no_answer(tmp_path: Path) -> None:
+    """Even where most rows have it; a list written in a text is a list there too."""
+    answers = ("", ["one"], " ", "", "['two']")
+    written = "".join(json.dumps({"question": "who", "context": CONTEXT, "answers": each}) + "\n" for each in answers)
+    assert load(tmp_path, written).columns["answers"] == [[], [("one", None)], [], [], [("two", None)]]
 
 
 def test_answers_in_brackets_are_texts(tmp_path: Path) -> None:

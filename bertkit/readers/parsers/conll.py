@@ -243,7 +243,7 @@ def _layout(lines: list[str], separator: str, *, conllu: bool = False) -> _Layou
 
 
 def _are_numbered(lines: list[str], separator: str) -> bool:
-    """Whether the first fields of lines count the tokens of each sentence from 1, and two tokens or more follow another one."""
+    """Whether the first fields of lines count the tokens of each sentence from 1; at least two must not be the first of one."""
     after_first = number = 0
     for line in lines:
         if not line.strip(_BLANK) or line.startswith(_DOCUMENT):

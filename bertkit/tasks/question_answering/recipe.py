@@ -123,7 +123,7 @@ class QuestionAnswering(Recipe):
         return replace(rows, columns=standard, label_names={}, own_names={"question": question, "context": context})
 
     def refused(self, rows: Examples, *, labelled: bool) -> dict[int, str]:
-        found = super().refused(rows, labelled=labelled)  # which looks at each row by itself
+        found = super().refused(rows, labelled=labelled)  # `_standardize` does not look for repeated ids
         if labelled and self.on_error == "skip" and (column := usual_column(rows.columns, "id")) is not None:
             kept = [row for row in range(len(rows)) if row not in found]
             ids = replace(rows, columns={"id": rows.columns[column]}).select(kept)

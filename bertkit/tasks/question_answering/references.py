@@ -8,13 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from bertkit.errors import DataError, listed, plural
-from bertkit.readers import FIX_ROW, Examples, Remarks
+from bertkit.readers import FIX_ROW, SKIP_ROWS, Examples, Remarks
 from bertkit.readers.columns import require_column
 from bertkit.tasks.labels import is_missing, mark_of
 from bertkit.tasks.list_cells import value_in
 
 _FORMS = 'expected {"text": [...], "answer_start": [...]}, or a list of objects with text and answer_start, or of texts'
-_ONE_FORM = ('write the text as a list: ["..."]', 'write a text, "" for no answer')  # by whether most rows hold text
+_ONE_FORM = (  # by whether most rows hold text
+    f'write the text as a list: ["..."], or {SKIP_ROWS}',
+    f'write a text, "" for no answer, or {SKIP_ROWS}',
+)
 _COLUMNS = {  # usual names, in upper or lower case
     "id": ("id",),
     "question": ("question",),
@@ -108,20 +111,21 @@ def _all_answers(examples: Examples, name: str) -> list[Answers]:
     starts = usual_column(examples.columns, "answer_start")
     others = replace(examples, columns={each: values for each, values in examples.columns.items() if each != starts})
     values = examples.columns[require_column(others, name, option="--answers")]
-    cells = {row: value.strip() for row, value in enumerate(values) if isinstance(value, str) and value.strip()}
-    if 2 * sum(_WRITTEN.match(cell) is not None for cell in cells.values()) > len(cells):
-        values = [[] if value is None or isinstance(value, str) else value for value in values]
-        for row, cell in cells.items():
-            values[row] = _in_cell(cell, examples.where(row), name)
-    if not any(isinstance(value, str) for value in values):
-        return [_answers(value, examples.where(row), name) for row, value in enumerate(values)]
-    lists = sum(isinstance(value, (list, dict)) for value in values)
-    are_texts = sum(isinstance(value, str) and bool(value.strip()) for value in values) >= lists
+    cells = [value.strip() if isinstance(value, str) else None for value in values]
+    written = [row for row, cell in enumerate(cells) if cell and _WRITTEN.match(cell)]
+    num_texts = sum(map(bool, cells)) - len(written)
+    num_lists = sum(isinstance(value, (list, dict)) for value in values) + len(written)
+    are_texts = any(cell is not None for cell in cells) and num_texts >= num_lists
     for row, value in enumerate(values):
-        if isinstance(value, (list, dict) if are_texts else str):
-            here, usual = ("text", "a list or object")[:: -1 if are_texts else 1]
-            what = f"column {name!r} holds {here}; expected {usual}, as in most rows"
+        if isinstance(value, (list, dict)) if are_texts else (cell := cells[row]) and not _WRITTEN.match(cell):
+            usual = "text" if are_texts else "a list or object"
+            what = f"column {name!r} holds {repr(value)[:60]}; expected {usual}, as in most rows"
             raise DataError(what, where=examples.where(row), hint=_ONE_FORM[are_texts])
+    if not are_texts:
+        lists = [[] if cell == "" or (written and value is None) else value for cell, value in zip(cells, values, strict=True)]
+        for row in written:
+            lists[row] = _in_cell(cells[row] or "", examples.where(row), name)
+        return [_answers(value, examples.where(row), name) for row, value in enumerate(lists)]
     answers: list[Answers] = []
     if None in values:
         what = f"column {name!r} holds null; expected text"

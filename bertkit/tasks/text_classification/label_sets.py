@@ -73,9 +73,9 @@ def split_sets(
 def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None, examples: Examples) -> int:
     """The length of lists that have a 0 or 1 for each label; 0 if the lists are sets of names.
 
-    They are sets if no item is repeated, or if most lists have only labels, all different. But if there are only [0, 1] and
-    [1, 0], they mark two labels: as sets, all rows would be the same. Raises DataError with the row for a list unlike the
-    others, if most are marks.
+    They are sets if no item is repeated, or if most lists have only labels, all different. But if most are [0, 1] or [1, 0],
+    they mark two labels: as sets, these rows would all be the same. Raises DataError with the row for a list unlike the others,
+    if most are marks.
     """
     lists = {row: value for row, value in enumerate(values) if isinstance(value, list)}
     different = [items for items in lists.values() if items and not _has_repeated(items)]
@@ -85,15 +85,15 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
     marked = [items for items in lists.values() if _are_marks(items)]
     repeated = sum(map(_has_repeated, marked))
     widths = Counter(map(len, marked))
-    if 2 * repeated > len(lists):
+    are_pairs = names is None and len(labels or "ab") == 2 and 2 * widths[2] > len(lists)
+    if are_pairs or 2 * repeated > len(lists):
         width = widths.most_common(1)[0][0]
         unlike = (row for row, items in lists.items() if len(items) != width or not _are_marks(items))
         if (bad := next(unlike, None)) is not None:
             what = f"the list is {lists[bad]!r}; expected a 0 or 1 for each of {width} labels, as in other rows"
-            raise DataError(what, where=examples.where(bad), hint="correct or remove the row")
+            raise DataError(what, where=examples.where(bad), hint=FIX_ROW)
         return width
-    may_be_two = [*widths] == [2] and names is None and len(labels or "ab") == 2
-    return next(iter(widths)) if len(marked) == len(lists) and len(widths) == 1 and (repeated or may_be_two) else 0
+    return next(iter(widths)) if len(marked) == len(lists) and len(widths) == 1 and repeated else 0
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:

@@ -159,7 +159,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         return {*texts, *columns.values(), *self._marks}
 
     def refuse_unlikely_labels(self, rows: Examples) -> None:
-        """As in every family: refuses numbers, and labels that hardly repeat, which fewer rows might not show."""
+        """Refuses numbers, and labels that hardly repeat: few rows might not show that they are no classes."""
         columns = self._columns_by_role(rows)
         label = columns.get("label", "")
         if label not in rows.columns or self.regression or self.multi_label or self.classes or self.labels:
