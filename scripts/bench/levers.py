@@ -141,7 +141,7 @@ class Lever:
 # In the order in which lever_gains.py turns them on.
 LEVERS = {
     "no-padding": Lever("no padding", no_padding),
-    "groups": Lever("attention with little padding", groups),
+    "groups": Lever("attention in groups of similar length", groups),
     "bf16": Lever("bf16, where it is faster", bf16),
     "dropout": Lever("cheap dropout", dropout),
     "last-layer": Lever("the last layer only where it is read", last_layer),

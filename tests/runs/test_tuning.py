@@ -117,7 +117,7 @@ def states() -> list[str]:
     return [trial["state"] for trial in trials()]
 
 
-RATES = ("--search", "learning-rate=1e-2,1e-3,1e-4")
+RATES = ("--search", "learning-rate=1e-1,1e-3,1e-4")
 SIX = (*RATES, "--search", "batch-size=8,16")
 
 
@@ -293,7 +293,7 @@ def test_trials_are_runs_and_the_winner_is_trained_again(tune, run_bertkit, plac
     found = trials()
     assert states() == ["finished"] * 6
     tried = {(trial["settings"]["learning_rate"], trial["settings"]["batch_size"]) for trial in found}
-    assert tried == {(rate, size) for rate in (1e-2, 1e-3, 1e-4) for size in (8, 16)}
+    assert tried == {(rate, size) for rate in (1e-1, 1e-3, 1e-4) for size in (8, 16)}
     runs = [require_run(Path(f"out/trial-{number}")) for number in range(6)]
     for trial, run in zip(found, runs, strict=True):
         assert (run["status"], "intervals" in run) == ("finished", False), "nobody reads a trial's card"

@@ -82,7 +82,10 @@ def models(make_model_dir: Callable[..., Path]) -> dict[str, Path]:
 
 
 def write_rows(path: Path) -> list[str]:
-    texts = [" ".join(WORDS[(row * 7 + at) % 10] for at in range(2 + row % 5)) + " 👍" * (row % 2) for row in range(COUNT)]
+    texts = [
+        " ".join(WORDS[(row * 7 + at + at * (row // 10)) % 10] for at in range(2 + row % 5)) + " 👍" * (row % 2)
+        for row in range(COUNT)
+    ]
     path.write_text("".join(json.dumps({"text": text, "lang": f"l{row}"}) + "\n" for row, text in enumerate(texts)), "utf-8")
     return texts
 
