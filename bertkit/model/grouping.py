@@ -1,7 +1,7 @@
 """Which sequences of a batch attention computes together, and to what sizes their grids are rounded up.
 
-A grid of attention has B lines of T cells. On a CPU, a line holds a long sequence or several short ones, so that little of the
-grid is empty. On other devices, where starting a kernel is slow, each sequence has a line of its own.
+Dimensions: S sequences. A grid of attention has lines of equal length. On a CPU, a line holds a long sequence or several short
+ones, so that little of the grid is empty. On other devices, where starting a kernel is slow, each sequence has its own line.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Rounding(NamedTuple):
 class Groups(NamedTuple):
     """Groups of neighbouring sequences, each with a grid of its own.
 
-    begins: the first sequence of each group, then B. lines: (B,) the line of each sequence in its group's grid; None: each has
+    begins: the first sequence of each group, then S. lines: (S,) the line of each sequence in its group's grid; None: each has
     one of its own.
     """
 
@@ -95,7 +95,7 @@ class Groups(NamedTuple):
 
 
 def share_lines(lengths: NDArray[np.int64], num_heads: int, rounding: Rounding) -> Groups:
-    """Groups whose sequences share lines. lengths: (B,), ideally sorted.
+    """Groups whose sequences share lines. lengths: (S,) of the sequences, ideally sorted.
 
     Equal parts of the batch are joined where that costs least; groups with too many scores are then divided.
     """
@@ -124,7 +124,7 @@ def share_lines(lengths: NDArray[np.int64], num_heads: int, rounding: Rounding) 
 
 
 def fill_lines(lengths: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """(B,) a line of this length for each sequence, from the longest to the shortest where it leaves the least room."""
+    """(S,) a line of this length for each sequence, from the longest to the shortest where it leaves the least room."""
     lines = np.empty(len(lengths), np.int64)
     rooms: list[tuple[int, int]] = []  # of each line: the room that is left, and its number; in ascending order
     for index in np.argsort(-lengths, kind="stable").tolist():

@@ -927,6 +927,21 @@ def test_data_of_another_form_is_called_what_it_is(
         assert "1 warning, " in ran.err.splitlines()[-1] or len(warnings) > 1
 
 
+def test_a_tag_that_finetune_would_refuse_is_an_error(run_bertkit, tmp_path: Path) -> None:
+    """It may be in a row that is held out: then the training rows have a tag scheme, and this row none."""
+    names = "Grace Ana Omar Lena Sven Aiko Ruth Igor".split()
+    rows = [{"tokens": [f"{name}{number}", "met"], "tags": ["B-PER", "O"]} for number in range(5) for name in names]
+    codes = {}
+    for name in names:
+        lines = [json.dumps(row) for row in [*rows, {"tokens": [name], "tags": ["PER"]}]]
+        (tmp_path / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        ran = run_bertkit("check", "rows.jsonl")
+        codes[name] = ran.code
+        assert ("error: not all tags are chunk tags such as B-PER, as in training: PER" in ran.err) == (ran.code == 3), ran.err
+        assert "'PER'" in ran.err
+    assert {*codes.values()} == {0, 3}
+
+
 def test_all_rows_that_training_would_refuse_are_told(run_bertkit, tmp_path: Path) -> None:
     spans = {1: [[0, 3, "A"]], 2: [[0, 5, "A"], [2, 3, "B"]], 3: [[2, 2, "A"]], 4: [[0, 99, "A"]], 5: []}
     rows = [json.dumps({"text": f"the film is {number}", "entities": each}) + "\n" for number, each in spans.items()]

@@ -184,6 +184,17 @@ def test_a_list_unlike_other_marks_is_named(bad: Any, labels: tuple[str, ...] | 
     assert error.value.where == rows.where(2)
 
 
+@pytest.mark.parametrize("separator", ["|", ","])
+def test_marks_in_a_cell_without_brackets_are_marks(separator: str) -> None:
+    """As names of labels, every row would have the labels 0 and 1."""
+    rows = rows_of(*(separator.join(marks) for marks in (("0", "0", "1"), ("1", " 1 ", "0"), "000", "101")), "")
+    assert split_sets(rows, "label", separator, None, ("a", "b", "c")) == [("c",), ("a", "b"), (), ("a", "c"), ()]
+    with pytest.raises(DataError, match="have a 0 or 1 for each of 3 labels"):
+        split_sets(rows, "label", separator, None)
+    classes = rows_of("0,1", "2", "1,2", "0,2", "1")
+    assert split_sets(classes, "label", ",", None) == [("0", "1"), ("2",), ("1", "2"), ("0", "2"), ("1",)]
+
+
 def test_marks_are_no_numbers_of_classes() -> None:
     rows = rows_of([1, 1, 0], [0, 2], [1, 2], [0])
     assert split_sets(rows, "label", None, None, ("a", "b", "c"))[0] == ("1", "0")

@@ -637,6 +637,12 @@ def test_empty_text_beside_lists_is_no_answer(tmp_path: Path) -> None:
     assert load(tmp_path, written).columns["answers"] == [[], [("one", None)], [], [], [("two", None)]]
 
 
+def test_objects_without_answer_start_are_found_in_the_context(tmp_path: Path) -> None:
+    forms = ([{"text": "two"}], {"text": ["two"]}, {"text": "two"}, [{"text": "two", "answer_start": 4}, {"text": "one"}])
+    written = "".join(json.dumps({"question": "who", "context": CONTEXT, "answers": each}) + "\n" for each in forms)
+    assert load(tmp_path, written).columns["answers"] == [*[[("two", None)]] * 3, [("two", 4), ("one", None)]]
+
+
 def test_answers_in_brackets_are_texts(tmp_path: Path) -> None:
     table = "question,context,answer\nwhich?,see [1] and [2],[1]\nand?,see [1] and [2],[2]\n"
     assert load(tmp_path, table, "rows.csv").columns["answers"] == [[("[1]", None)], [("[2]", None)]]
@@ -708,7 +714,7 @@ FULL = {"question": "who", "context": CONTEXT, "answers": {"text": ["two"], "ans
         ("question,context,answer\nwho,x,\"{'text': array(['x'], dtype=object)}\"\n", "rows.csv", ":2"),
         ("question,context,gold,answer_start\nwho,x,x,0\n", "rows.csv", ""),  # which is no column of answers
         (jsonl(FULL, FULL | {"answers": {"text": ["two", "one"], "answer_start": 4}}), "rows.jsonl", ":2"),
-        (jsonl(FULL, FULL | {"answers": {"text": ["two"]}}), "rows.jsonl", ":2"),
+        (jsonl(FULL, FULL | {"answers": {"answer_start": [4]}}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"answers": [{"text": "", "answer_start": 4}]}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"answers": [{"text": 2, "answer_start": 4}]}), "rows.jsonl", ":2"),
         (jsonl(FULL, FULL | {"answers": [{"text": "two", "answer_start": "four"}]}), "rows.jsonl", ":2"),

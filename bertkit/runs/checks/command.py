@@ -80,12 +80,17 @@ def check_labelled(
 
 
 def _baselines(recipe: Recipe, checked: Checked) -> Baselines | None:
-    """What a model on this data has to beat; None if that cannot be told, with a finding if rows to evaluate on are missing."""
+    """What a model on this data has to beat; None if that cannot be told, with a finding if rows to evaluate on are missing, or
+    if one of them does not go with the training rows."""
     if checked.has_errors or not recipe.eval_splits:
         return None
     try:
         return baselines_of_data(recipe, recipe.eval_splits[0])
-    except DataError as error:  # too few rows to hold some out
+    except DataError as error:
         places = (error.where,) if error.where else ()
-        checked.findings.append(Finding("warning", f"finetune needs rows to evaluate on: {error.what}", places, error.hint))
+        if {*places} <= {rows.source for rows in checked.splits.values()}:  # too few rows to hold some out
+            found = Finding("warning", f"finetune needs rows to evaluate on: {error.what}", places, error.hint)
+        else:
+            found = Finding("error", error.what, places, error.hint)
+        checked.findings.append(found)
         return None

@@ -28,6 +28,7 @@ _COLUMNS = {  # usual names, in upper or lower case
     "title": ("title",),
 }
 _WRITTEN = re.compile(r"""\{|\[\s*[\]{'"]""")  # how an object, or a list of texts or objects, begins in a cell
+_UNKNOWN = object()  # in place of an answer_start that is not given
 _ENOUGH = 100_000  # characters are enough to tell the language
 _CHINESE = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]"  # compiled on first use, as that takes milliseconds
 
@@ -145,18 +146,16 @@ def _in_cell(cell: str, where: str, column: str) -> Any:
 
 
 def _answers(value: Any, where: str, column: str) -> Answers:
-    if isinstance(value, dict) and {"text", "answer_start"} <= value.keys():
-        texts, starts = (
-            each if isinstance(each, Sequence) and not isinstance(each, str) else [each]
-            for each in (value["text"], value["answer_start"])
-        )
+    if isinstance(value, dict) and "text" in value:
+        texts = _listed(value["text"])
+        starts = _listed(value["answer_start"]) if "answer_start" in value else [_UNKNOWN] * len(texts)
         if len(texts) != len(starts):
             found = f"{plural(len(texts), 'text')} and {plural(len(starts), 'answer_start', 'answer_starts')}"
             what = f"column {column!r} holds {found}; expected an answer_start for each text"
             raise DataError(what, where=where, hint=FIX_ROW)
         pairs = list(zip(texts, starts, strict=True))
-    elif isinstance(value, list) and all(isinstance(item, dict) and {"text", "answer_start"} <= item.keys() for item in value):
-        pairs = [(item["text"], item["answer_start"]) for item in value]
+    elif isinstance(value, list) and all(isinstance(item, dict) and "text" in item for item in value):
+        pairs = [(item["text"], item.get("answer_start", _UNKNOWN)) for item in value]
     elif isinstance(value, list) and all(isinstance(item, str) and item.strip() for item in value):
         return [(item, None) for item in value]
     else:
@@ -166,7 +165,11 @@ def _answers(value: Any, where: str, column: str) -> Answers:
         if not isinstance(text, str) or not text.strip():
             what = f"an answer is {text!r}; expected text" if not isinstance(text, str) else "an answer is empty"
             raise DataError(what, where=where, hint="use an empty list for a question without an answer")
-    return [(text, _start(start, where)) for text, start in pairs]
+    return [(text, None if start is _UNKNOWN else _start(start, where)) for text, start in pairs]
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
 
 
 def _start(value: Any, where: str) -> int:

@@ -41,6 +41,7 @@ def split_sets(
     their numbers. Raises DataError with the row for other values.
     """
     values = [_parsed(value, examples.where(row)) for row, value in enumerate(examples.columns[column])]
+    values = _split_marks(values, separator)
     if width := _places(values, names, labels, examples):
         labels = names or labels
         if labels is None or len(labels) != width:
@@ -68,6 +69,15 @@ def split_sets(
         stripped = [label_name(item).strip() for item in named if item is not None]
         sets.append(tuple(dict.fromkeys(name for name in stripped if name)))
     return sets
+
+
+def _split_marks(values: list[Any], separator: str | None) -> list[Any]:
+    """Cells such as 0|1|0 as lists, if most cells are such."""
+    cells = {row: value.split(separator) for row, value in enumerate(values) if separator and isinstance(value, str)}
+    marks = {row: parts for row, parts in cells.items() if len(parts) > 1 and {*map(str.strip, parts)} <= {"0", "1"}}
+    if 2 * len(marks) <= sum(value not in ("", None) for value in values):
+        return values
+    return [[*map(str.strip, marks[row])] if row in marks else value for row, value in enumerate(values)]
 
 
 def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None, examples: Examples) -> int:
