@@ -1,6 +1,6 @@
 """Attention over packed sequences (Vaswani et al., 2017, section 3.2), one function per kernel.
 
-Dimensions: B sequences, N packed tokens (R queries), T longest sequence, A heads, D head size, H = A * D.
+Dimensions: N packed tokens (R queries), B lines of a grid, T cells of a line, A heads, D head size, H = A * D.
 """
 
 from __future__ import annotations

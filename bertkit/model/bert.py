@@ -49,7 +49,7 @@ class BertEmbeddings(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
-        self.sparse_gradient = False  # whether on a CPU that of the words is sparse: of the rows that were looked up
+        self.sparse_gradient = False  # whether on a CPU the words' gradient is sparse: of the rows that were looked up
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
         self.LayerNorm = nn.LayerNorm(size, eps=config.layer_norm_eps)
@@ -58,7 +58,7 @@ class BertEmbeddings(nn.Module):
     def forward(self, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor) -> Tensor:
         """(...) -> (..., H)"""
         words = self.word_embeddings
-        sparse = self.sparse_gradient and words.weight.device.type == "cpu"  # a GPU adds up only a dense one in float32
+        sparse = self.sparse_gradient and words.weight.device.type == "cpu"  # a GPU adds up only dense ones in float32
         embeddings = F.embedding(input_ids, words.weight, None if sparse else words.padding_idx, sparse=sparse)
         if sparse and words.padding_idx is not None and embeddings.requires_grad:
             # padding gets no gradient; to leave it out of a sparse gradient, torch would ask the device where it is

@@ -6,7 +6,8 @@ ones, so that little of the grid is empty. On other devices, where starting a ke
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
+from functools import cache, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-# The maximum number of attention scores in a group. Training MiniLM on 32 windows of SQuAD (two cores, bf16), tokens/s: 3626;
-# 3191 with four times as many; 1249 in one group.
+# The maximum number of attention scores in a group of several sequences. Training MiniLM on 32 windows of SQuAD (two cores,
+# bf16), tokens/s: 3626; 3191 with four times as many; 1249 in one group.
 SCORES_OF_A_GROUP = 2**21
 # The cost of starting a group, in scores (a layer's attention runs about 25 operations per group), and the most parts of a
 # batch that can become groups. Training MiniLM (two cores, bf16), a step's attention takes, on SST-2 and CoNLL-2003: 17 and 27
@@ -100,9 +101,11 @@ def share_lines(lengths: NDArray[np.int64], num_heads: int, rounding: Rounding) 
     Equal parts of the batch are joined where that costs least; groups with too many scores are then divided.
     """
 
+    @cache
     def length(begin: int, end: int) -> int:
         return line_length(int(lengths[begin:end].max()), rounding.digits, rounding.length)
 
+    @cache
     def lines(begin: int, end: int) -> NDArray[np.int64]:
         return fill_lines(lengths[begin:end], length(begin, end))
 
@@ -117,8 +120,9 @@ def share_lines(lengths: NDArray[np.int64], num_heads: int, rounding: Rounding) 
         cheapest.append(min(choices))
     begins = []
     for begin, end in pairwise([*cheapest[-1][1], len(lengths)]):
-        count = min(-(-scores(begin, end) // SCORES_OF_A_GROUP), end - begin)
-        begins += [begin + (end - begin) * number // count for number in range(count)]
+        while begin < end:
+            begins.append(begin)
+            begin += max(1, bisect_right(range(begin + 1, end + 1), SCORES_OF_A_GROUP, key=partial(scores, begin)))
     begins.append(len(lengths))
     return Groups(begins, np.concatenate([lines(begin, end) for begin, end in pairwise(begins)]))
 

@@ -96,8 +96,8 @@ class Layout:
 class HeadLayout(NamedTuple):
     """How a group's rows (n, parts, A, D) map to a grid (parts, B * A, T, D) and back; the parts are query, key and value.
 
-    cells: (parts * B * A * T,) for each cell the index of its head among n * parts * A. A cell without a row gets its
-    sequence's first row, so that a NaN stays in its sequence.
+    cells: (parts * B * A * T,) for each cell the index of its head among n * parts * A. A cell without a row gets the
+    first row of its line, so that a NaN stays in its line.
     slots: (n * parts * A,) the cell of each head.
     taken: (B, 1, T, 1) float, 0 where a cell has no row; None if every cell has one.
     """
@@ -115,7 +115,10 @@ class HeadLayout(NamedTuple):
         line, place = slots // length, slots % length
         grids = torch.arange(parts, device=device)[:, None] * (count * num_heads) + torch.arange(num_heads, device=device)
         heads = ((grids + line[:, None, None] * num_heads) * length + place[:, None, None]).flatten()
-        firsts = torch.zeros(count, dtype=rows.dtype, device=device).scatter_reduce_(0, line, rows, "amin", include_self=False)
+        if layout.owners is None:
+            firsts = torch.searchsorted(line, torch.arange(count, device=device)).clamp_(max=num_rows - 1)
+        else:
+            firsts = torch.zeros(count, dtype=rows.dtype).scatter_reduce_(0, line, rows, "amin", include_self=False)
         part, head = torch.arange(parts, device=device)[:, None, None, None], torch.arange(num_heads, device=device)[:, None]
         cells = ((firsts[:, None, None] * parts + part) * num_heads + head).repeat(1, 1, 1, length).flatten()
         cells[heads] = torch.arange(len(heads), device=device)
@@ -170,17 +173,20 @@ class Grouped:
         multiple: int = MULTIPLE,
         padding_rows: int = 0,
     ) -> Grouped:
-        """counts: (S,) rows per sequence, the differences of cu_seqlens (S + 1,). digits, multiple: of the length of lines;
-        digits: also of the number of shared lines."""
+        """counts: (S,) rows per sequence, the differences of cu_seqlens (S + 1,). digits, multiple: for rounding up the length
+        of lines; digits: also the number of shared ones."""
         sizes, layouts = [], []
         for begin, end in pairwise(groups.begins):
             own, part = counts[begin:end], cu_seqlens[begin : end + 1] - cu_seqlens[begin]
             sizes.append(int(own.sum()))
             if groups.lines is not None:
                 lines = groups.lines[begin:end]
-                fullest = np.bincount(lines, own)
-                length = line_length(int(fullest.max()), digits, multiple)
-                layouts.append(Layout.shared(lines, own, round_up_shape(len(fullest), digits), length, dtype))
+                filled = np.bincount(lines, own)
+                length, num_lines = line_length(int(filled.max()), digits, multiple), round_up_shape(len(filled), digits)
+                if np.array_equal(lines, np.arange(num_lines)):  # no line is shared or empty
+                    layouts.append(Layout.of(part, length, sizes[-1], dtype))
+                else:
+                    layouts.append(Layout.shared(lines, own, num_lines, length, dtype))
                 continue
             length = int(own.max())
             if torch.is_grad_enabled() or end - begin > 1:  # a single sequence needs no padding
@@ -269,11 +275,11 @@ class Packing:
             groups = Groups(groups.begins)  # each sequence is alone: a kernel without padding is faster
         positions = _positions(batch) if causal else None
 
-        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], of_rows: int, of_lines: int) -> Grouped:
+        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], multiple: int, of_lines: int) -> Grouped:
             count = int(counts.sum())
             if takes_packed:
                 return Grouped([count], [])
-            padding = round_up_shape(count, rounding.digits, of_rows) - count if on_cpu else 0
+            padding = round_up_shape(count, rounding.digits, multiple) - count if on_cpu else 0
             return Grouped.of(
                 cu_seqlens, counts, dtype, groups, digits=rounding.digits, multiple=of_lines, padding_rows=padding
             )

@@ -142,12 +142,12 @@ def _fill(out: Tensor, gradient: Tensor, part: slice) -> None:
 
 
 def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, most: int) -> list[_Block]:
-    """The tensors in blocks of at most `most` elements with the same settings; a larger tensor is split between rows."""
+    """The tensors of equal settings in blocks of at most `most` elements, or one row; larger ones are split between rows."""
     blocks: list[_Block] = []
     open_blocks: dict[tuple[float, float], _Block] = {}
     for index, tensor in enumerate(tensors):
         setting = (config.weight_decay if tensor.decays else 0.0, tensor.lr_scale)
-        row = tensor.master[:1].numel() if tensor.master.ndim > 1 else 1
+        row = max(1, tensor.master[:1].numel()) if tensor.master.ndim > 1 else 1
         size = max(1, most // row) * row
         for start in range(0, tensor.master.numel(), size):
             part = slice(start, min(start + size, tensor.master.numel()))

@@ -174,11 +174,16 @@ def test_padding_rows_are_not_read_and_get_zeros() -> None:
 SHORT = [11, 2, 7, 30, 5, 1, 5, 9]
 
 
+@pytest.mark.parametrize("scores", [2**21, 2000, 1000])  # one group, several
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("row_counts", [SHORT, [1] * 8, [2, 0, 3, 4, 0, 1, 5, 0]])
-def test_sequences_that_share_lines_attend_to_themselves_alone(row_counts: list[int], causal: bool, training: bool) -> None:
+@pytest.mark.parametrize("row_counts", [SHORT, [1] * 8, [2, 0, 3, 4, 0, 1, 5, 0], [0, 0, 0, 9, 0, 0, 0, 0]])
+def test_sequences_that_share_lines_attend_to_themselves_alone(
+    row_counts: list[int], causal: bool, training: bool, scores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against one sequence after the other: the output and, in training, the gradients. causal: to no later token."""
+    monkeypatch.setattr("bertkit.model.grouping.SCORES_OF_A_GROUP", scores)
+    monkeypatch.setattr("bertkit.model.grouping.FEW", 2)  # lines are rounded up, and some are empty
     offsets, every = bounds(SHORT), row_counts == SHORT
     read = torch.cat(
         [torch.arange(length)[-count:] + begin for begin, length, count in zip(offsets, SHORT, row_counts) if count]
@@ -191,8 +196,9 @@ def test_sequences_that_share_lines_attend_to_themselves_alone(row_counts: list[
     tokens = [random_heads(seed, sum(SHORT)).requires_grad_() for seed in range(3)]
     with torch.set_grad_enabled(training):
         packing = Packing(batch, HEADS, SIZE, torch.float64, causal=causal)
-        lines = [each.num_lines for each in packing.tokens.keys.layouts]
-        assert sum(lines) < len(SHORT)
+        layouts = packing.tokens.keys.layouts
+        assert (len(layouts) > 1) == (scores < 2**21)
+        assert any(each.owners is not None and each.owners.max() >= each.num_lines for each in layouts), "some share a line"
         query, key, value = (packing.pad(each.flatten(1)) for each in tokens)
         if every:
             found = attention.attend(torch.cat([query, key, value], 1), None, packing.tokens, HEADS, PLAIN)
@@ -202,9 +208,9 @@ def test_sequences_that_share_lines_attend_to_themselves_alone(row_counts: list[
     wanted = []
     for begin, length, count in zip(offsets.tolist(), SHORT, row_counts, strict=False):
         q, k, v = (each[begin : begin + length].transpose(0, 1) for each in tokens)  # (A, T, D)
-        scores = q @ k.mT / math.sqrt(SIZE)
-        scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf) if causal else scores
-        wanted.append((scores.softmax(-1) @ v).transpose(0, 1).flatten(1)[length - count :])
+        products = q @ k.mT / math.sqrt(SIZE)
+        products = products.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf) if causal else products
+        wanted.append((products.softmax(-1) @ v).transpose(0, 1).flatten(1)[length - count :])
     expected = torch.cat(wanted)
     torch.testing.assert_close(found, expected.detach() if not training else expected, rtol=1e-10, atol=1e-12)
     if training:

@@ -67,7 +67,12 @@ def test_groups_are_the_cheapest_that_four_parts_allow(lengths: list[int]) -> No
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 40_000))
-def test_large_groups_are_divided(lengths: list[int], most: int) -> None:
+def test_groups_have_no_more_scores_than_allowed(lengths: list[int], most: int) -> None:
+    def scores(begin: int, end: int) -> int:
+        length = FINE_LENGTHS[max(lengths[begin:end])]
+        return HEADS * length**2 * (max(fill_lines(np.array(lengths[begin:end]), length)) + 1)
+
+    lengths.sort(reverse=True)
     with pytest.MonkeyPatch.context() as patch:
         joined, _ = share_lines(np.array(lengths), HEADS, FINE)
         patch.setattr(grouping, "SCORES_OF_A_GROUP", most)
@@ -75,12 +80,10 @@ def test_large_groups_are_divided(lengths: list[int], most: int) -> None:
     assert (begins[0], begins[-1]) == (0, len(lengths))
     assert begins == sorted(set(begins) | set(joined))
     assert lines is not None
-    for begin, end in itertools.pairwise(joined):
-        length = FINE_LENGTHS[max(lengths[begin:end])]
-        scores = HEADS * length**2 * (max(fill_lines(np.array(lengths[begin:end]), length)) + 1)
-        assert sum(begin <= each < end for each in begins) == min(math.ceil(scores / most), end - begin)
     for begin, end in itertools.pairwise(begins):
-        assert np.bincount(lines[begin:end], lengths[begin:end]).max() <= FINE_LENGTHS[max(lengths[begin:end])]
+        assert scores(begin, end) <= most or end == begin + 1
+        assert end in joined or scores(begin, end + 1) > most, "one more would have fitted"
+        assert np.bincount(lines[begin:end], lengths[begin:end]).max() <= FINE_LENGTHS[lengths[begin]]
 
 
 @given(st.lists(st.integers(1, 600), min_size=1, max_size=40))

@@ -72,12 +72,12 @@ def split_sets(
 
 
 def _split_marks(values: list[Any], separator: str | None) -> list[Any]:
-    """Cells such as 0|1|0 as lists, if most cells are such."""
+    """All cells as lists, if most are such as 0|1|0."""
     cells = {row: value.split(separator) for row, value in enumerate(values) if separator and isinstance(value, str)}
     marks = {row: parts for row, parts in cells.items() if len(parts) > 1 and {*map(str.strip, parts)} <= {"0", "1"}}
     if 2 * len(marks) <= sum(value not in ("", None) for value in values):
         return values
-    return [[*map(str.strip, marks[row])] if row in marks else value for row, value in enumerate(values)]
+    return [[*map(str.strip, cells[row])] if value and row in cells else value for row, value in enumerate(values)]
 
 
 def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None, examples: Examples) -> int:
@@ -101,7 +101,8 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
         unlike = (row for row, items in lists.items() if len(items) != width or not _are_marks(items))
         if (bad := next(unlike, None)) is not None:
             what = f"the list is {lists[bad]!r}; expected a 0 or 1 for each of {width} labels, as in other rows"
-            raise DataError(what, where=examples.where(bad), hint=FIX_ROW)
+            hint = f"{FIX_ROW}; if the numbers are classes, name them all: --labels 0,1,..." if are_pairs else FIX_ROW
+            raise DataError(what, where=examples.where(bad), hint=hint)
         return width
     return next(iter(widths)) if len(marked) == len(lists) and len(widths) == 1 and repeated else 0
 
