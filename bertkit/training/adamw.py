@@ -18,9 +18,7 @@ from torch.optim.adamw import adamw
 
 from bertkit.config import TrainConfig
 from bertkit.training.loss_scale import LossScale
-from bertkit.training.update_rule import TrainedTensor, UpdateRule
-
-BLOCK = 2**18  # elements that a CPU updates at once: their gradients in float32 stay in a core's cache
+from bertkit.training.update_rule import BLOCK, TrainedTensor, UpdateRule
 
 
 @dataclass

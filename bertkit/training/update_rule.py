@@ -17,7 +17,7 @@ from torch import Tensor
 from bertkit.config import TrainConfig
 from bertkit.training.loss_scale import LossScale
 
-PART = 2**18  # elements of a gradient that a CPU converts at once: they stay in a core's cache
+BLOCK = 2**18  # elements that a CPU converts or updates at once: their gradients in float32 stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class UpdateRule(ABC):
         if gradients[0].device.type != "cpu":
             return norm_by_few_kernels(gradients, dtype)
         flat = ((each._values() if each.is_sparse else each).reshape(-1) for each in gradients)
-        return total_norm(part.to(dtype) for each in flat for part in each.split(PART))
+        return total_norm(part.to(dtype) for each in flat for part in each.split(BLOCK))
 
     @abstractmethod
     def apply(self, gradients: Sequence[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
