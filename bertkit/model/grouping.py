@@ -45,43 +45,50 @@ def round_up_shape(count: int, digits: int = MANY, multiple: int = 1) -> int:
     return -(-count // unit) * unit
 
 
-def line_length(longest: int, digits: int = MANY, multiple: int = MULTIPLE) -> int:
-    """The length of lines of which the fullest has `longest` cells."""
-    return round_up_shape(longest, digits, multiple) if longest > 1 else longest
-
-
 def shapes_in_use(most: int) -> list[int]:
     """The numbers of tokens, for up to `most`, that CPU inference pads several sequences to."""
     return sorted({round_up_shape(count, FEW, MULTIPLE_OF_TOKENS) for count in range(1, most + 1)})
 
 
 class Rounding(NamedTuple):
-    """To what the shapes of a batch are rounded up: the digits of all, and of what each of three is a multiple.
+    """How `round_up_shape` rounds up the shapes of packed rows and their grids.
 
-    tokens, rows: the number of tokens, and of the rows that heads read; only on a CPU. length: the length of lines.
+    digits: of all shapes. rows: what the number of rows is a multiple of; 0: it is not rounded. length: likewise, of lines.
     """
 
-    digits: int
-    tokens: int
-    rows: int
-    length: int
+    digits: int = MANY
+    rows: int = 0
+    length: int = MULTIPLE
 
-    @classmethod
-    def of(cls, device: torch.device, dtype: torch.dtype, num_sequences: int) -> Rounding:
-        """For training where gradients are computed, else for inference.
+    def padding(self, count: int) -> int:
+        """How many rows to add to `count`."""
+        return round_up_shape(count, self.digits, self.rows) - count if self.rows else 0
 
-        Dropout draws bits for padding too, so with another rounding, a training has other results.
-        """
-        if device.type != "cpu":
-            return cls(MANY, 1, 1, MULTIPLE)
-        in_bf16 = dtype == torch.bfloat16
-        length = MULTIPLE_IN_BF16 if in_bf16 else MULTIPLE
-        if torch.is_grad_enabled():
-            # Each number of tokens has its own kernels. MiniLM on two cores with AMX, examples/s of a run's first 50 steps,
-            # with multiples of 1 and 32, in turn: SST-2 234 and 310, 232 and 260; MRPC 126 and 128, 131 and 132.
-            return cls(MANY, 32 if in_bf16 else 1, 1, length)
-        multiples = (MULTIPLE_OF_TOKENS, MULTIPLE_OF_ROWS) if num_sequences > 1 else (1, 1)
-        return cls(FEW, *multiples, length)
+    def line(self, longest: int) -> int:
+        """The length of lines of which the fullest has `longest` cells."""
+        return round_up_shape(longest, self.digits, self.length) if longest > 1 else longest
+
+
+LINES_ONLY = Rounding()
+
+
+def roundings(device: torch.device, dtype: torch.dtype, num_sequences: int) -> tuple[Rounding, Rounding]:
+    """For a batch's tokens and for the rows that heads read: in training where gradients are computed, else in inference.
+
+    Dropout draws bits for padding too, so with another rounding, a training has other results.
+    """
+    if device.type != "cpu":
+        return LINES_ONLY, LINES_ONLY
+    in_bf16 = dtype == torch.bfloat16
+    length = MULTIPLE_IN_BF16 if in_bf16 else MULTIPLE
+    if torch.is_grad_enabled():
+        # Each number of rows has its own kernels, and compiling one takes about 2 ms. MiniLM on two cores with AMX, examples/s
+        # of a run's first 50 steps (CoNLL-2003: 100), with multiples of 1 and 32, in turn. Of tokens: SST-2 234 and 310, 232
+        # and 260; MRPC 126 and 128, 131 and 132. Of the rows that heads read: CoNLL-2003 247 and 277, 255 and 263, 248 and 270.
+        multiple = 32 if in_bf16 else 1
+        return Rounding(MANY, multiple, length), Rounding(MANY, multiple)
+    tokens, rows = (MULTIPLE_OF_TOKENS, MULTIPLE_OF_ROWS) if num_sequences > 1 else (1, 1)
+    return Rounding(FEW, tokens, length), Rounding(FEW, rows)
 
 
 class Groups(NamedTuple):
@@ -103,7 +110,7 @@ def share_lines(lengths: NDArray[np.int64], num_heads: int, rounding: Rounding) 
 
     @cache
     def length(begin: int, end: int) -> int:
-        return line_length(int(lengths[begin:end].max()), rounding.digits, rounding.length)
+        return rounding.line(int(lengths[begin:end].max()))
 
     @cache
     def lines(begin: int, end: int) -> NDArray[np.int64]:

@@ -21,14 +21,13 @@ from torch import Tensor
 from bertkit.model.batch import Batch
 from bertkit.model.grouping import (
     FEW,
-    MANY,
-    MULTIPLE,
+    LINES_ONLY,
     MULTIPLE_OF_ROWS,
     Groups,
     Rounding,
     group_by_length,
-    line_length,
     round_up_shape,
+    roundings,
     share_lines,
 )
 
@@ -46,24 +45,24 @@ class Layout:
     """
 
     num_lines: int
-    max_seqlen: int
+    length: int
     slots: Tensor | None
     mask: Tensor | None
     device: torch.device = CPU
     owners: Tensor | None = None
 
     @classmethod
-    def of(cls, cu_seqlens: Tensor, max_seqlen: int, num_rows: int, dtype: torch.dtype) -> Layout:
+    def of(cls, cu_seqlens: Tensor, length: int, num_rows: int, dtype: torch.dtype) -> Layout:
         """The layout of rows whose sequences begin and end at cu_seqlens (B + 1,)."""
         count, device = len(cu_seqlens) - 1, cu_seqlens.device
-        if num_rows == count * max_seqlen:
-            return cls(count, max_seqlen, None, None, device)
+        if num_rows == count * length:
+            return cls(count, length, None, None, device)
         lengths = cu_seqlens.diff()
-        taken = torch.arange(max_seqlen, device=device) < lengths[:, None]  # (B, T)
-        begins = torch.arange(count, device=device) * max_seqlen - cu_seqlens[:-1]
+        taken = torch.arange(length, device=device) < lengths[:, None]  # (B, T)
+        begins = torch.arange(count, device=device) * length - cu_seqlens[:-1]
         slots = torch.arange(num_rows, device=device) + torch.repeat_interleave(begins, lengths, output_size=num_rows)
         mask = torch.zeros(taken.shape, dtype=dtype, device=device).masked_fill_(~taken, -torch.inf)
-        return cls(count, max_seqlen, slots, mask[:, None, None, :], device)
+        return cls(count, length, slots, mask[:, None, None, :], device)
 
     @classmethod
     def shared(
@@ -84,12 +83,12 @@ class Layout:
 
     def pad(self, rows: Tensor) -> Tensor:
         """(N, A, D) -> (B, A, T, D)"""
-        grid = rows if self.slots is None else _Pad.apply(rows, self.slots, self.num_lines * self.max_seqlen)
-        return grid.view(self.num_lines, self.max_seqlen, *rows.shape[1:]).transpose(1, 2)
+        grid = rows if self.slots is None else _Pad.apply(rows, self.slots, self.num_lines * self.length)
+        return grid.view(self.num_lines, self.length, *rows.shape[1:]).transpose(1, 2)
 
     def unpad(self, grid: Tensor) -> Tensor:
         """(B, A, T, D) -> (N, A * D)"""
-        rows = grid.transpose(1, 2).reshape(self.num_lines * self.max_seqlen, grid.shape[1] * grid.shape[3])
+        rows = grid.transpose(1, 2).reshape(self.num_lines * self.length, grid.shape[1] * grid.shape[3])
         return rows if self.slots is None else _Unpad.apply(rows, self.slots)
 
 
@@ -109,7 +108,7 @@ class HeadLayout(NamedTuple):
 
     @classmethod
     def of(cls, layout: Layout, num_rows: int, parts: int, num_heads: int) -> HeadLayout:
-        count, length, device = layout.num_lines, layout.max_seqlen, layout.device
+        count, length, device = layout.num_lines, layout.length, layout.device
         rows = torch.arange(num_rows, device=device)
         slots = rows if layout.slots is None else layout.slots
         line, place = slots // length, slots % length
@@ -168,13 +167,9 @@ class Grouped:
         counts: NDArray[np.int64],
         dtype: torch.dtype,
         groups: Groups,
-        *,
-        digits: int = MANY,
-        multiple: int = MULTIPLE,
-        padding_rows: int = 0,
+        rounding: Rounding = LINES_ONLY,
     ) -> Grouped:
-        """counts: (S,) rows per sequence, the differences of cu_seqlens (S + 1,). digits, multiple: for rounding up the length
-        of lines; digits: also the number of shared ones."""
+        """counts: (S,) rows per sequence, the differences of cu_seqlens (S + 1,)."""
         sizes, layouts = [], []
         for begin, end in pairwise(groups.begins):
             own, part = counts[begin:end], cu_seqlens[begin : end + 1] - cu_seqlens[begin]
@@ -182,7 +177,7 @@ class Grouped:
             if groups.lines is not None:
                 lines = groups.lines[begin:end]
                 filled = np.bincount(lines, own)
-                length, num_lines = line_length(int(filled.max()), digits, multiple), round_up_shape(len(filled), digits)
+                length, num_lines = rounding.line(int(filled.max())), round_up_shape(len(filled), rounding.digits)
                 if np.array_equal(lines, np.arange(num_lines)):  # no line is shared or empty
                     layouts.append(Layout.of(part, length, sizes[-1], dtype))
                 else:
@@ -190,9 +185,9 @@ class Grouped:
                 continue
             length = int(own.max())
             if torch.is_grad_enabled() or end - begin > 1:  # a single sequence needs no padding
-                length = line_length(length, digits, multiple)
+                length = rounding.line(length)
             layouts.append(Layout.of(part, length, sizes[-1], dtype))
-        return cls(sizes, layouts, padding_rows)
+        return cls(sizes, layouts, rounding.padding(sum(sizes)))
 
 
 class Bounds(NamedTuple):
@@ -221,7 +216,7 @@ class Pattern:
     def is_full(self) -> bool:
         """Whether no cell is empty or masked, as for a single sequence or several of equal length."""
         layouts = (*self.queries.layouts, *self.keys.layouts)
-        return all(mask is None for mask in self.masks) and all(each.slots is None and each.max_seqlen for each in layouts)
+        return all(mask is None for mask in self.masks) and all(each.slots is None and each.length for each in layouts)
 
     @classmethod
     def of(
@@ -249,8 +244,9 @@ def _mask(queries: Layout, keys: Layout, positions: tuple[Tensor, ...] | None, d
     """
     if positions is None and keys.owners is None:
         return keys.mask
-    excluded = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=keys.device) if keys.mask is None else keys.mask != 0
-    if queries.owners is not None and keys.owners is not None:
+    if queries.owners is None or keys.owners is None:
+        excluded = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=keys.device) if keys.mask is None else keys.mask != 0
+    else:
         own = torch.where(queries.owners < 0, keys.owners[:, :1], queries.owners)
         excluded = own[:, None, :, None] != keys.owners[:, None, None, :]
     if positions is not None:
@@ -269,32 +265,28 @@ class Packing:
         device = batch.cu_seqlens.device
         on_cpu = device.type == "cpu"
         takes_packed = not causal and batch.max_rows != 0 and has_packed_kernel(device, dtype, head_size)
-        rounding = Rounding.of(device, dtype, len(batch.token_counts))
-        groups = share_lines(batch.token_counts, num_heads, rounding) if on_cpu else group_by_length(batch.token_counts)
+        of_tokens, of_rows = roundings(device, dtype, len(batch.token_counts))
+        groups = share_lines(batch.token_counts, num_heads, of_tokens) if on_cpu else group_by_length(batch.token_counts)
         if not torch.is_grad_enabled() and len(groups.begins) > len(batch.token_counts):
             groups = Groups(groups.begins)  # each sequence is alone: a kernel without padding is faster
         positions = _positions(batch) if causal else None
 
-        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], multiple: int, of_lines: int) -> Grouped:
-            count = int(counts.sum())
+        def grouped(cu_seqlens: Tensor, counts: NDArray[np.int64], rounding: Rounding) -> Grouped:
             if takes_packed:
-                return Grouped([count], [])
-            padding = round_up_shape(count, rounding.digits, multiple) - count if on_cpu else 0
-            return Grouped.of(
-                cu_seqlens, counts, dtype, groups, digits=rounding.digits, multiple=of_lines, padding_rows=padding
-            )
+                return Grouped([int(counts.sum())], [])
+            return Grouped.of(cu_seqlens, counts, dtype, groups, rounding)
 
         def bounds(cu_queries: Tensor, longest: int) -> Bounds | None:
             return Bounds(cu_queries.int(), batch.cu_seqlens.int(), longest, batch.max_seqlen) if takes_packed else None
 
-        keys = grouped(batch.cu_seqlens, batch.token_counts, rounding.tokens, rounding.length)
+        keys = grouped(batch.cu_seqlens, batch.token_counts, of_tokens)
         every = None if positions is None else (positions, positions)
         self.tokens = self.rows = Pattern.of(keys, keys, every, dtype, bounds(batch.cu_seqlens, batch.max_seqlen))
         self.selected = batch.rows
         if batch.rows is not None:
-            queries = grouped(batch.cu_rows, batch.row_counts, rounding.rows, MULTIPLE)
-            of_rows = None if positions is None else (positions[batch.rows], positions)
-            self.rows = Pattern.of(queries, keys, of_rows, dtype, bounds(batch.cu_rows, batch.max_rows))
+            queries = grouped(batch.cu_rows, batch.row_counts, of_rows)
+            places = None if positions is None else (positions[batch.rows], positions)
+            self.rows = Pattern.of(queries, keys, places, dtype, bounds(batch.cu_rows, batch.max_rows))
 
     def pad(self, tokens: Tensor) -> Tensor:
         """(N, H) -> (N + padding, H)"""

@@ -161,7 +161,7 @@ def test_padding_rows_are_not_read_and_get_zeros() -> None:
     expected = attend(query, key, value, layout(lengths), layout(lengths), PLAIN)
     garbage = [torch.cat([x, torch.full((count, HEADS, SIZE), 1e6, dtype=x.dtype)]) for x in (query, key, value)]
     for groups in ([0, 4], [0, 1, 3, 4]):
-        rows = Grouped.of(bounds(lengths), np.array(lengths), torch.float64, Groups(groups), padding_rows=count)
+        rows = dataclasses.replace(layout(lengths, groups=groups), padding_rows=count)
         inputs = [x.clone().requires_grad_() for x in garbage]
         found = attend(*inputs, rows, rows, PLAIN)
         torch.testing.assert_close(found[:33], expected)

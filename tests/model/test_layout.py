@@ -22,7 +22,7 @@ from bertkit.model.layout import Packing, has_packed_kernel, round_rows
 HEADS, SIZE = 3, 5
 
 
-FINE = Rounding(digits=6, tokens=1, rows=1, length=8)
+FINE = Rounding(digits=6, length=8)
 FINE_LENGTHS = {1: 1, **{size: -(-size // 8) * 8 for size in range(2, 513)}}
 
 
@@ -122,14 +122,14 @@ def test_there_are_fewer_shapes_except_in_training(count: int) -> None:
     assert len({*in_use}) < (60 if count == 1 else 20)
 
 
-def test_training_in_bf16_has_fewer_numbers_of_tokens_but_not_of_rows() -> None:
+def test_training_in_bf16_has_fewer_numbers_of_tokens_and_rows() -> None:
     def shapes(length: int) -> tuple[int, int]:
         batch, _ = pack(torch.zeros((3, length), dtype=torch.long), None, None)
         packing = Packing(batch.reading(batch.cu_seqlens[:-1]), HEADS, SIZE, torch.bfloat16, causal=False)
         return len(packing.pad(torch.zeros(3 * length, SIZE))), len(packing.select(torch.zeros(2048, SIZE)))
 
     found = [shapes(length) for length in (1, 10, 11, 333, 341, 512)]
-    assert found == [(tokens, 3) for tokens in (32, 32, 64, 1024, 1024, 1536)]
+    assert found == [(tokens, 32) for tokens in (32, 32, 64, 1024, 1024, 1536)]
     with torch.no_grad():
         assert shapes(10) == (64, 8)
 
@@ -183,14 +183,14 @@ def test_attention_in_use_has_few_shapes(lengths: list[int], dtype: torch.dtype)
     with torch.no_grad():
         found = Packing(batch, HEADS, SIZE, dtype, causal=False).tokens.keys.layouts
     if len(found) == len(lengths):  # each is alone: another kernel takes them as they are
-        assert [each.max_seqlen for each in found] == lengths
+        assert [each.length for each in found] == lengths
         return
     for each in found:
         assert each.num_lines in {*range(1, 17), *range(18, 33, 2), *range(36, 65, 4), *range(72, 129, 8)}
         if dtype == torch.bfloat16:
-            assert each.max_seqlen in {1, *range(32, 513, 32)}
+            assert each.length in {1, *range(32, 513, 32)}
         else:
-            assert each.max_seqlen in {1, *range(8, 129, 8), *range(144, 257, 16), *range(288, 513, 32)}
+            assert each.length in {1, *range(8, 129, 8), *range(144, 257, 16), *range(288, 513, 32)}
 
 
 def test_no_rows_are_added_but_on_a_cpu() -> None:

@@ -42,6 +42,7 @@ from bertkit.model.config import BertConfig
 from bertkit.model.devices import start_accelerator
 from bertkit.model.directory import load_weights, read_config
 from bertkit.model.dropout import DropoutStream
+from bertkit.model.grouping import Rounding
 from bertkit.tasks.catalog import load_recipe
 from bertkit.tasks.splits import read_splits
 from bertkit.tasks.task import Task
@@ -151,9 +152,7 @@ def test_padding_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     rows, labels = random_rows(rng, [9, 4, 7, 3], 50, 2), random_labels(rng, 4, 3, regression=False)
     ours, theirs = pair(seed=4, dtype=torch.float64, num_labels=3, **NO_DROPOUT, **TINY)
-    monkeypatch.setattr(
-        "bertkit.model.layout.round_up_shape", lambda count, digits=6, multiple=1: count + 5
-    )  # of so few rows it would be none
+    monkeypatch.setattr(Rounding, "padding", lambda rounding, count: 5)  # of so few rows it would be none
     assert_parity(ours, theirs, rows, labels, 1e-10)
 
 

@@ -144,7 +144,7 @@ def _scores(module: LanguageModel, batch: Batch) -> int:
     dtype = next(module.parameters()).dtype
     packing = encoder.packing(batch, dtype)
     lower, last = (
-        sum(rows.num_lines * rows.max_seqlen * keys.max_seqlen for rows, keys in zip(*pattern, strict=True))
+        sum(rows.num_lines * rows.length * keys.length for rows, keys in zip(*pattern, strict=True))
         for pattern in ((each.queries.layouts, each.keys.layouts) for each in (packing.tokens, packing.rows))
     )
     kept = 3 if dropout else 2
