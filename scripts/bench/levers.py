@@ -54,6 +54,22 @@ def groups() -> None:
     layout.share_lines = lambda lengths, *rest: Groups([0, len(lengths)], np.arange(len(lengths)))
 
 
+def shared_lines() -> None:
+    """Attention gives each sequence a line of its own."""
+    import numpy as np
+
+    from bertkit.model import grouping
+
+    grouping.fill_lines = lambda lengths, length: np.arange(len(lengths))
+
+
+def rounded_shapes() -> None:
+    """The number of tokens, and the sizes of attention's grids, are what a batch has."""
+    from bertkit.model import layout
+
+    layout.roundings = lambda *batch: (layout.Rounding(digits=64, length=1),) * 2
+
+
 def bf16() -> None:
     """fp32 is computed in, however much slower it is."""
     from bertkit.model import precision
@@ -92,10 +108,17 @@ def last_layer() -> None:
 
 
 def vocabulary() -> None:
-    """All rows of the embeddings are trained, and have a gradient in each step."""
+    """All rows of the embeddings are trained."""
     from bertkit.training.adamw import AdamW
 
-    AdamW.elementwise = AdamW.takes_sparse = False
+    AdamW.elementwise = False
+
+
+def sparse_gradients() -> None:
+    """All trained rows of the embeddings have a gradient in each step."""
+    from bertkit.training.adamw import AdamW
+
+    AdamW.takes_sparse = False
 
 
 def fused_adamw() -> None:
@@ -142,10 +165,13 @@ class Lever:
 LEVERS = {
     "no-padding": Lever("no padding", no_padding),
     "groups": Lever("attention in groups of similar length", groups),
+    "shared-lines": Lever("short sequences share the lines of attention", shared_lines),
     "bf16": Lever("bf16, where it is faster", bf16),
+    "rounded-shapes": Lever("shapes of batches rounded up", rounded_shapes),
     "dropout": Lever("cheap dropout", dropout),
     "last-layer": Lever("the last layer only where it is read", last_layer),
     "vocabulary": Lever("the vocabulary that occurs", vocabulary),
+    "sparse-gradients": Lever("sparse gradients of embeddings", sparse_gradients),
     "fused-adamw": Lever("fused AdamW", fused_adamw),
     "huge-pages": Lever("memory in huge pages, where the kernel leaves it to programs", huge_pages),
     "prefetching": Lever("batches made in a thread", prefetching),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from trained import train
 
-from bertkit.model import bert, devices, dropout, layout, precision
+from bertkit.model import bert, devices, dropout, grouping, layout, precision
 from bertkit.training import adamw, loop, optimizer
 from scripts.bench import lever_gains, training
 from scripts.bench.levers import LEVERS
@@ -21,10 +21,13 @@ pytestmark = pytest.mark.e2e
 PLACES: dict[str, list[tuple[Any, str]]] = {
     "no-padding": [(bert, "Packing")],
     "groups": [(layout, "share_lines")],
+    "shared-lines": [(grouping, "fill_lines")],
     "bf16": [(precision, "FASTER")],
+    "rounded-shapes": [(layout, "roundings")],
     "dropout": [(dropout.DropoutStream, "keep_mask")],
     "last-layer": [(bert, "Packing")],
-    "vocabulary": [(adamw.AdamW, "elementwise"), (adamw.AdamW, "takes_sparse")],
+    "vocabulary": [(adamw.AdamW, "elementwise")],
+    "sparse-gradients": [(adamw.AdamW, "takes_sparse")],
     "fused-adamw": [(adamw, "adamw")],
     "huge-pages": [(devices, "advise_huge_pages")],
     "prefetching": [(loop, "prefetched")],
