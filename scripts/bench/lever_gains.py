@@ -20,7 +20,7 @@ from scripts.provenance import provenance
 from scripts.turns import add_data, keep, take_turns, typed
 
 NAME = "bench_levers"
-TASKS = ("mrpc", "pretrain_128")
+TASKS = ("sst2", "pretrain_128")
 MEASURES = {"real_tokens_per_s": 1, "precision": None}
 NONE = "none"  # the stage before the first lever
 STAGES = (NONE, *LEVERS)
