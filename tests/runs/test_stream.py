@@ -1015,7 +1015,10 @@ def test_outputs_of_one_name_and_patterns_of_nothing_are_refused(model: Path, ru
     ran = run_bertkit("predict", model, "*.csv", "--output-dir", "out")
     assert (ran.code, "no file matches (*.csv)" in ran.err) == (3, True)
     ran = run_bertkit("predict", model, "a/x.csv", "c.csv", "--output-dir", "out")
-    assert (ran.code, "no such file (c.csv)" in ran.err) == (3, True)
+    assert (ran.code, "no such file (c.csv)" in ran.err, "echo" in ran.err) == (3, True, False)
+    for text in ("where is it?", "It works. Mostly"):
+        ran = run_bertkit("predict", model, text)
+        assert (ran.code, 'for a single text: echo "TEXT" | bertkit predict' in ran.err) == (3, True)
 
 
 class Of3:

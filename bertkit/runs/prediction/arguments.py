@@ -82,13 +82,21 @@ def expand(names: Sequence[str]) -> list[str]:
         elif name == STDIN or Path(name).exists():
             matches = [name]
         elif not glob.has_magic(name):
-            raise DataError("no such file", where=name, hint=nearest_files(Path(name)))
+            raise DataError("no such file", where=name, hint=_instead_of(name))
         else:
             matches = sorted(match for match in glob.glob(name, recursive=True) if Path(match).is_file())
         if not matches:
-            raise DataError("no file matches", where=name, hint=None if is_url(name) else nearest_files(Path(name)))
+            raise DataError("no file matches", where=name, hint=None if is_url(name) else _instead_of(name))
         found += matches
     return found
+
+
+def _instead_of(name: str) -> str | None:
+    """A hint for a file that is missing, or a text that was given in its place."""
+    ending = Path(name).suffix
+    if " " in name and (not ending or " " in ending):
+        return 'expected the name of a file; for a single text: echo "TEXT" | bertkit predict MODEL'
+    return nearest_files(Path(name))
 
 
 def _paths_in(folder: Path, sources: Sequence[str], form: OutputFormat) -> dict[str, Path]:
