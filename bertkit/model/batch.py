@@ -91,9 +91,11 @@ class Outputs(NamedTuple):
 def pack(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> tuple[Batch, Tensor]:
     """Padded input (B, T) as a Batch that reads all rows, and the attended positions (B, T) as bool.
 
-    Position ids are column numbers, as transformers counts them. Raises ValueError for a mask that is not (B, T) of 0 and 1 or
-    that leaves out the first token of a sequence.
+    Position ids are column numbers, as transformers counts them. Raises ValueError for input without tokens, and for a mask
+    that is not (B, T) of 0 and 1 or that leaves out the first token of a sequence.
     """
+    if not input_ids.numel():
+        raise ValueError(f"input_ids has shape {tuple(input_ids.shape)}; expected at least one sequence of one token")
     if attention_mask is None:
         attention_mask = torch.ones_like(input_ids)
     if attention_mask.shape != input_ids.shape:

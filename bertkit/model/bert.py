@@ -58,12 +58,8 @@ class BertEmbeddings(nn.Module):
     def forward(self, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor) -> Tensor:
         """(...) -> (..., H)"""
         words = self.word_embeddings
-        sparse = self.sparse_gradient and words.weight.device.type == "cpu"  # a GPU adds up only dense ones in float32
-        embeddings = F.embedding(input_ids, words.weight, None if sparse else words.padding_idx, sparse=sparse)
-        if sparse and words.padding_idx is not None and embeddings.requires_grad:
-            # padding gets no gradient; to leave it out of a sparse gradient, torch would ask the device where it is
-            padding = torch.eq(input_ids, words.padding_idx)[..., None]
-            embeddings.register_hook(lambda gradient: gradient.masked_fill(padding, 0.0))
+        sparse = self.sparse_gradient and words.weight.device.type == "cpu"  # on a GPU, only dense ones add up in float32
+        embeddings = F.embedding(input_ids, words.weight, words.padding_idx, sparse=sparse)
         embeddings = embeddings + self.position_embeddings(position_ids)
         embeddings = embeddings + self.token_type_embeddings(token_type_ids)
         return self.dropout(self.LayerNorm(embeddings))

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 
 # The maximum number of attention scores in a group of several sequences. Training MiniLM on 32 windows of SQuAD (two cores,
-# bf16), tokens/s: 3626; 3191 with four times as many; 1249 in one group.
+# bf16), in groups of equally many sequences, tokens/s: 3626; 3191 with four times as many; 1249 in one group.
 SCORES_OF_A_GROUP = 2**21
-# The cost of starting a group, in scores (a layer's attention runs about 25 operations per group), and the most parts of a
-# batch that can become groups. Training MiniLM (two cores, bf16), a step's attention takes, on SST-2 and CoNLL-2003: 17 and 27
-# ms; 21 and 31 with a fourth of this cost; 18 and 30 with one group.
+# The cost of starting a group, in scores (a layer's attention runs about 25 operations per group), and the number of equal
+# parts of a batch that may be joined, before groups with too many scores are divided. Training MiniLM (two cores, bf16), a
+# step's attention takes, on SST-2 and CoNLL-2003: 17 and 27 ms; 21 and 31 with a fourth of this cost; 18 and 30 with one group.
 SCORES_OF_A_START = 2**17
 PARTS = 4
 # The length of lines is a multiple of it, which keeps shapes few, as in `round_up_shape`. In bf16, a CPU's registers hold 32
@@ -69,7 +69,7 @@ class Rounding(NamedTuple):
         return round_up_shape(longest, self.digits, self.length) if longest > 1 else longest
 
 
-LINES_ONLY = Rounding()
+LINES_ONLY = Rounding()  # the number of rows stays as it is
 
 
 def roundings(device: torch.device, dtype: torch.dtype, num_sequences: int) -> tuple[Rounding, Rounding]:
@@ -148,8 +148,8 @@ def fill_lines(lengths: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 
 
 def group_by_length(lengths: NDArray[np.int64]) -> Groups:
-    """Groups for devices where starting a kernel is slow. If sequences are sorted from long to short, those with equally
-    many binary digits in their lengths form a group; otherwise all form one.
+    """Groups for devices where starting a kernel is slow. If sequences are sorted from long to short, those whose lengths have
+    equally many binary digits form a group; otherwise all form one.
 
     The sorted grid is less than half empty, with at most ten groups up to 512 tokens.
     """

@@ -39,9 +39,9 @@ CPU = torch.device("cpu")
 class Layout:
     """How packed rows map to a (B, T) grid.
 
-    slots: (N,) the cell of each row; None if every cell is taken, so the packed rows are the grid.
+    slots: (N,) the cell of each row; None if the packed rows are the grid.
     mask: (B, 1, 1, T) float, 0 at taken cells and -inf at empty ones; None likewise.
-    owners: (B, T) the sequence of each cell, -1 at empty ones; None if each line of the grid holds one sequence.
+    owners: (B, T) the sequence of each cell, -1 at empty ones; None if no line of the grid is shared or empty.
     """
 
     num_lines: int
@@ -96,7 +96,7 @@ class HeadLayout(NamedTuple):
     """How a group's rows (n, parts, A, D) map to a grid (parts, B * A, T, D) and back; the parts are query, key and value.
 
     cells: (parts * B * A * T,) for each cell the index of its head among n * parts * A. A cell without a row gets the
-    first row of its line, so that a NaN stays in its line.
+    first row of its line, so that a NaN stays in its line; in a line without rows, another, which `taken` leaves out.
     slots: (n * parts * A,) the cell of each head.
     taken: (B, 1, T, 1) float, 0 where a cell has no row; None if every cell has one.
     """
@@ -244,11 +244,13 @@ def _mask(queries: Layout, keys: Layout, positions: tuple[Tensor, ...] | None, d
     """
     if positions is None and keys.owners is None:
         return keys.mask
-    if queries.owners is None or keys.owners is None:
-        excluded = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=keys.device) if keys.mask is None else keys.mask != 0
-    else:
+    excluded = torch.zeros((), dtype=torch.bool, device=keys.device)
+    if keys.owners is not None:
+        assert queries.owners is not None, "both are in the same lines"
         own = torch.where(queries.owners < 0, keys.owners[:, :1], queries.owners)
         excluded = own[:, None, :, None] != keys.owners[:, None, None, :]
+    elif keys.mask is not None:
+        excluded = keys.mask != 0
     if positions is not None:
         of_query, of_key = (each.pad(part[:, None, None]) for each, part in zip((queries, keys), positions, strict=True))
         excluded = excluded | (of_key.transpose(2, 3) > of_query)

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from bertkit.config import TrainConfig
-from bertkit.training.loss_scale import LossScale
 from bertkit.training.update_rule import BLOCK, TrainedTensor, UpdateRule
 
 
@@ -61,9 +60,6 @@ class AdamW(UpdateRule):
         # on other devices, starting a kernel costs more than memory traffic: one block per setting
         self.blocks = _blocks(tensors, config, BLOCK if on_cpu else sum(tensor.master.numel() for tensor in tensors))
         self.scratch = torch.empty(max(block.size for block in self.blocks), dtype=first.dtype) if on_cpu else None
-
-    def update(self, gradients: Sequence[Tensor], learning_rate: float, loss_scale: LossScale | None = None) -> Tensor:
-        return super().update([_coalesced(each) if each.is_sparse else each for each in gradients], learning_rate, loss_scale)
 
     def apply(self, gradients: Sequence[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
         flat = [each if each.is_sparse else each.reshape(-1) for each in gradients]
@@ -120,17 +116,6 @@ class AdamW(UpdateRule):
             torch._foreach_copy_(*block.rounded)
 
 
-def _coalesced(gradient: Tensor) -> Tensor:
-    """A sparse gradient of a matrix on a CPU with each row once, in ascending order.
-
-    Values of the same row are added up by the kernel of dense gradients; torch's coalesce has another order.
-    """
-    rows, places = np.unique(gradient._indices()[0].numpy(), return_inverse=True)
-    values = torch.ops.aten.embedding_dense_backward(gradient._values(), torch.from_numpy(places), len(rows), -1, False)
-    indices = torch.from_numpy(rows)[None]
-    return torch.sparse_coo_tensor(indices, values, gradient.shape, is_coalesced=True, check_invariants=False)
-
-
 def _fill(out: Tensor, gradient: Tensor, part: slice) -> None:
     """Write a part of a coalesced gradient, made dense and flat, to out; it consists of whole rows."""
     width = gradient.shape[1]
@@ -140,12 +125,12 @@ def _fill(out: Tensor, gradient: Tensor, part: slice) -> None:
 
 
 def _blocks(tensors: Sequence[TrainedTensor], config: TrainConfig, most: int) -> list[_Block]:
-    """The tensors of equal settings in blocks of at most `most` elements, or one row; larger ones are split between rows."""
+    """Blocks of tensors with equal settings, of at most `most` elements or one row; larger tensors are split between rows."""
     blocks: list[_Block] = []
     open_blocks: dict[tuple[float, float], _Block] = {}
     for index, tensor in enumerate(tensors):
         setting = (config.weight_decay if tensor.decays else 0.0, tensor.lr_scale)
-        row = max(1, tensor.master[:1].numel()) if tensor.master.ndim > 1 else 1
+        row = math.prod(tensor.master.shape[1:]) or 1  # elements
         size = max(1, most // row) * row
         for start in range(0, tensor.master.numel(), size):
             part = slice(start, min(start + size, tensor.master.numel()))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,8 +43,8 @@ class UpdateRule(ABC):
 
     moments: the names of its moments in a checkpoint; matrix_moments: those of the encoder's matrices. elementwise: whether an
     element without gradients changes only by its own weight decay, a factor of 1 - learning_rate * weight_decay per step; rows
-    of tokens that the data lacks then need no update. takes_sparse: whether a gradient may be a sparse tensor; `norm` needs a
-    coalesced one.
+    of tokens that the data lacks then need no update. takes_sparse: whether `apply` takes sparse gradients, with
+    each row once, in ascending order.
     """
 
     moments: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
@@ -59,7 +60,8 @@ class UpdateRule(ABC):
 
         loss_scale: the scale of their loss; it may reject the gradients, and then nothing is updated.
         """
-        norm = self.norm(gradients)
+        gradients = [_coalesced(each) if each.is_sparse else each for each in gradients]
+        norm = self._norm(gradients)
         if loss_scale is None:
             divisor = clipping_divisor(norm, self.config.max_grad_norm)
         else:
@@ -73,7 +75,7 @@ class UpdateRule(ABC):
         self.apply(gradients, learning_rate, divisor)
         return norm
 
-    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+    def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """The norm of all gradients together, in the masters' dtype."""
         dtype = self.tensors[0].master.dtype
         if gradients[0].device.type != "cpu":
@@ -84,6 +86,17 @@ class UpdateRule(ABC):
     @abstractmethod
     def apply(self, gradients: Sequence[Tensor], learning_rate: float, divisor: Tensor | None) -> None:
         """Update all tensors from gradients that must still be divided by `divisor`, if there is one."""
+
+
+def _coalesced(gradient: Tensor) -> Tensor:
+    """A sparse gradient of a matrix on a CPU with each row once, in ascending order.
+
+    Values of the same row are added up by the kernel of dense gradients; torch's coalesce has another order.
+    """
+    rows, places = np.unique(gradient._indices()[0].numpy(), return_inverse=True)
+    values = torch.ops.aten.embedding_dense_backward(gradient._values(), torch.from_numpy(places), len(rows), -1, False)
+    indices = torch.from_numpy(rows)[None]
+    return torch.sparse_coo_tensor(indices, values, gradient.shape, is_coalesced=True, check_invariants=False)
 
 
 def total_norm(tensors: Iterable[Tensor]) -> Tensor:

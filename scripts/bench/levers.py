@@ -19,9 +19,7 @@ def no_padding() -> None:
     from bertkit.model.layout import Grouped, Layout, Pattern, _Pad, _Unpad
 
     class Padded(bert.Packing):
-        def __init__(
-            self, batch: Any, num_heads: int, head_size: int, dtype: Any, *, causal: bool, dropout: bool = False
-        ) -> None:
+        def __init__(self, batch: Any, num_heads: int, head_size: int, dtype: Any, *, causal: bool) -> None:
             assert not causal, "no lever is measured on a model that reads from left to right"
             count, longest = len(batch.token_counts), batch.max_seqlen
             layout = Layout.of(batch.cu_seqlens, longest, len(batch.input_ids), dtype)

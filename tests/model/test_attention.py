@@ -183,7 +183,8 @@ def test_sequences_that_share_lines_attend_to_themselves_alone(
 ) -> None:
     """Against one sequence after the other: the output and, in training, the gradients. causal: to no later token."""
     monkeypatch.setattr("bertkit.model.grouping.SCORES_OF_A_GROUP", scores)
-    monkeypatch.setattr("bertkit.model.grouping.FEW", 2)  # lines are rounded up, and some are empty
+    for digits in ("FEW", "MANY"):
+        monkeypatch.setattr(f"bertkit.model.grouping.{digits}", 1)  # the number of lines is rounded up, and some are empty
     offsets, every = bounds(SHORT), row_counts == SHORT
     read = torch.cat(
         [torch.arange(length)[-count:] + begin for begin, length, count in zip(offsets, SHORT, row_counts) if count]
@@ -199,6 +200,8 @@ def test_sequences_that_share_lines_attend_to_themselves_alone(
         layouts = packing.tokens.keys.layouts
         assert (len(layouts) > 1) == (scores < 2**21)
         assert any(each.owners is not None and each.owners.max() >= each.num_lines for each in layouts), "some share a line"
+        empty = [each.owners is not None and bool((each.owners < 0).all(1).any()) for each in layouts]
+        assert any(empty) or scores < 2**21
         query, key, value = (packing.pad(each.flatten(1)) for each in tokens)
         if every:
             found = attention.attend(torch.cat([query, key, value], 1), None, packing.tokens, HEADS, PLAIN)
@@ -246,7 +249,7 @@ def test_no_rows_at_all_give_no_rows() -> None:
         assert kernel(tokens, queries, pattern, HEADS, PLAIN).shape == (0, HEADS * SIZE)
 
 
-def test_what_is_not_a_number_stays_in_its_sequence() -> None:
+def test_what_is_not_a_number_stays_in_its_line() -> None:
     lengths = [8, 3, 5]
     heads = [random_heads(seed, 16) for seed in range(3)]
     heads[0][:8], heads[2][11:] = torch.nan, torch.inf

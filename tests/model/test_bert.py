@@ -139,6 +139,29 @@ def test_refuses_masks(make: type[nn.Module], mask: list) -> None:
         make(CONFIG)(IDS, torch.tensor(mask))
 
 
+def test_input_without_tokens_is_refused() -> None:
+    for shape in ((0, 3), (2, 0)):
+        with pytest.raises(ValueError, match="expected at least one sequence of one token"):
+            BertModel(CONFIG)(torch.zeros(shape, dtype=torch.long))
+
+
+def test_a_sparse_gradient_is_the_dense_one_of_rows_that_were_looked_up() -> None:
+    """Padding that is attended gets no gradient either way."""
+    model = BertModel(CONFIG).double().eval()
+    ids = torch.tensor([[1, 2, 5], [2, 2, CONFIG.pad_token_id]])
+    goal = torch.randn(*ids.shape, CONFIG.hidden_size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = []
+    for sparse in (False, True):
+        model.zero_grad()
+        model.embeddings.sparse_gradient = sparse
+        model(ids).last_hidden_state.backward(goal)
+        found.append(model.embeddings.word_embeddings.weight.grad)
+    assert (found[0].is_sparse, found[1].is_sparse) == (False, True)
+    assert set(found[1].coalesce().indices()[0].tolist()) == {1, 2, 5}
+    assert found[0][[1, 2, 5]].any(1).all()
+    torch.testing.assert_close(found[1].to_dense(), found[0])
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.float32])
 def test_masks_of_any_dtype(dtype: torch.dtype) -> None:
     model, mask = make_model(), torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])

@@ -25,7 +25,7 @@ from bertkit.features import Ragged
 from bertkit.metrics.classification import accuracy, macro_f1, micro_f1
 from bertkit.model.config import BertConfig
 from bertkit.model.heads import BertForSequenceClassification
-from bertkit.readers import Examples
+from bertkit.readers import FIX_ROW, Examples
 from bertkit.tasks import Prediction, TextClassification, TextClassificationTask
 from bertkit.tasks.class_report import describe_classes
 from bertkit.tasks.task import Task
@@ -191,6 +191,12 @@ def test_marks_in_a_cell_without_brackets_are_marks(separator: str) -> None:
     assert split_sets(rows, "label", separator, None, ("a", "b", "c")) == [("c",), ("a", "b"), (), ("a", "c"), ()]
     with pytest.raises(DataError, match="have a 0 or 1 for each of 3 labels"):
         split_sets(rows, "label", separator, None)
+    rows = rows_of(separator.join("010"), separator.join("100"), separator.join("110"), "-1", "  ")
+    assert split_sets(rows, "label", separator, None, ("a", "b", "c")) == [("b",), ("a",), ("a", "b"), None, ()]
+    rows = rows_of(*(separator.join(marks) for marks in ("010", "0x0", "100", "111")))
+    with pytest.raises(DataError, match=r"the list is \['0', 'x', '0'\]; expected a 0 or 1 for each of 3") as error:
+        split_sets(rows, "label", separator, None, ("a", "b", "c"))
+    assert (error.value.where, error.value.hint) == (rows.where(1), FIX_ROW)
     classes = rows_of("0,1", "2", "1,2", "0,2", "1")
     assert split_sets(classes, "label", ",", None) == [("0", "1"), ("2",), ("1", "2"), ("0", "2"), ("1",)]
 
@@ -228,8 +234,9 @@ def test_one_row_does_not_turn_marks_of_two_labels_into_sets(odd: list[Any]) -> 
     assert error.value.where == rows.where(2)
     found = replace(recipe, on_error="skip").standardize(rows, labelled=True)
     assert found.columns["label"] == [("b",), ("a",), ("b",), ("a",)]
-    with pytest.raises(DataError, match="expected a 0 or 1 for each of 2 labels"):
+    with pytest.raises(DataError, match="expected a 0 or 1 for each of 2 labels") as error:
         split_sets(rows, "label", None, None, None)
+    assert ("--labels 0,1,..." in error.value.hint) == (odd in ([1], [0, 1, 0])), "only numbers can be classes"
 
 
 def test_not_many_lists_unlike_other_marks_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

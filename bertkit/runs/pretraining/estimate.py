@@ -110,7 +110,6 @@ def memory(
     module = _shapes(build, config)
     set_dropout(module, config.dropout, config.attention_dropout)
     set_activation_checkpointing(module, config.activation_checkpointing)
-    module.bert.embeddings.sparse_gradient = False  # a sparse gradient has no shape without values
     optimizer = Optimizer(module, config, dtype=DTYPES[config.precision], num_processes=num_processes)
     masters = optimizer.masters.values()
     own = [master for name, master in optimizer.masters.items() if master is not optimizer.parameters[name]]

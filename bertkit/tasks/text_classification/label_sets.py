@@ -41,7 +41,7 @@ def split_sets(
     their numbers. Raises DataError with the row for other values.
     """
     values = [_parsed(value, examples.where(row)) for row, value in enumerate(examples.columns[column])]
-    values = _split_marks(values, separator)
+    values = _split_marks(values, separator, labels or ())
     if width := _places(values, names, labels, examples):
         labels = names or labels
         if labels is None or len(labels) != width:
@@ -71,13 +71,13 @@ def split_sets(
     return sets
 
 
-def _split_marks(values: list[Any], separator: str | None) -> list[Any]:
-    """All cells as lists, if most are such as 0|1|0."""
-    cells = {row: value.split(separator) for row, value in enumerate(values) if separator and isinstance(value, str)}
-    marks = {row: parts for row, parts in cells.items() if len(parts) > 1 and {*map(str.strip, parts)} <= {"0", "1"}}
-    if 2 * len(marks) <= sum(value not in ("", None) for value in values):
-        return values
-    return [[*map(str.strip, cells[row])] if value and row in cells else value for row, value in enumerate(values)]
+def _split_marks(values: list[Any], separator: str | None, labels: Sequence[str]) -> list[Any]:
+    """Cells as lists, if most are marks such as 0|1|0."""
+    cells = {row: value for row, value in enumerate(values) if str(value).strip() and not is_missing(value, labels)}
+    texts = {row: value for row, value in cells.items() if separator and isinstance(value, str)}
+    split = {row: [*map(str.strip, text.split(separator))] for row, text in texts.items()}
+    marks = [items for items in split.values() if len(items) > 1 and {*items} <= {"0", "1"}]
+    return [split.get(row, value) for row, value in enumerate(values)] if 2 * len(marks) > len(cells) else values
 
 
 def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence[str] | None, examples: Examples) -> int:
@@ -101,7 +101,8 @@ def _places(values: Sequence[Any], names: Sequence[str] | None, labels: Sequence
         unlike = (row for row, items in lists.items() if len(items) != width or not _are_marks(items))
         if (bad := next(unlike, None)) is not None:
             what = f"the list is {lists[bad]!r}; expected a 0 or 1 for each of {width} labels, as in other rows"
-            hint = f"{FIX_ROW}; if the numbers are classes, name them all: --labels 0,1,..." if are_pairs else FIX_ROW
+            may_be_classes = labels is None and lists[bad] and all(label_name(item).isdecimal() for item in lists[bad])
+            hint = f"{FIX_ROW}; if the numbers are classes, name them all: --labels 0,1,..." if may_be_classes else FIX_ROW
             raise DataError(what, where=examples.where(bad), hint=hint)
         return width
     return next(iter(widths)) if len(marked) == len(lists) and len(widths) == 1 and repeated else 0
