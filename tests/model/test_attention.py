@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from bertkit.model.batch import Batch, pack
 from bertkit.model.bert import BertModel, initialize
 from bertkit.model.config import BertConfig
 from bertkit.model.dropout import Dropout, DropoutStream, set_dropout
-from bertkit.model.grouping import MULTIPLE, Groups
+from bertkit.model.grouping import MULTIPLE, Groups, fill_lines
 from bertkit.model.layout import Bounds, Grouped, Packing, Pattern
 
 HEADS, SIZE = 3, 5
@@ -29,8 +30,15 @@ def bounds(lengths: list[int]) -> Tensor:
     return torch.tensor([0, *np.cumsum(lengths)], dtype=torch.long)
 
 
-def layout(lengths: list[int], dtype: torch.dtype = torch.float64, groups: list[int] | None = None) -> Grouped:
-    return Grouped.of(bounds(lengths), np.array(lengths), dtype, Groups(groups or [0, len(lengths)]))
+def layout(
+    lengths: list[int],
+    dtype: torch.dtype = torch.float64,
+    groups: list[int] | None = None,
+    lines: Sequence[int] | None = None,
+) -> Grouped:
+    """lines: of the sequences in their groups; without them, each sequence has its own."""
+    shared = None if lines is None else np.array(lines)
+    return Grouped.of(bounds(lengths), np.array(lengths), dtype, Groups(groups or [0, len(lengths)], shared))
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, queries: Grouped, keys: Grouped, dropout: Dropout) -> Tensor:
@@ -83,10 +91,12 @@ def test_any_lengths(dropout: Dropout, lengths: tuple[list[int], tuple[int, ...]
     query, key, value = random_heads(0, sum(rows)), random_heads(1, sum(keys)), random_heads(2, sum(keys))
     wanted = one_by_one(query, key, value, rows, keys)
     count = len(keys)
-    for groups in ([0, count], [*range(count + 1)], sorted({0, count // 2, count})):
+    apart: list[tuple[list[int], Any]] = [(groups, None) for groups in ([*range(count + 1)], sorted({0, count // 2, count}))]
+    for groups, lines in (*apart, ([0, count], None), ([0, count], fill_lines(np.array(keys), 16))):
         for graded in (True, False):  # without a gradient there is a kernel for sequences that fill their cells
             with torch.set_grad_enabled(graded):
-                found = attend(query, key, value, layout(rows, groups=groups), layout(keys, groups=groups), dropout)
+                of_rows, of_keys = (layout(each, groups=groups, lines=lines) for each in (rows, keys))
+                found = attend(query, key, value, of_rows, of_keys, dropout)
             assert found.shape == (sum(rows), HEADS * SIZE)
             torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
@@ -110,7 +120,7 @@ def test_sequences_that_fill_their_cells(lengths: list[int], groups: list[int], 
 
 
 @pytest.mark.parametrize("dropout", [PLAIN, Dropout(0.4, DropoutStream())], ids=["plain", "with dropout"])
-@pytest.mark.parametrize("groups", [[0, 3], [0, 1, 3]])
+@pytest.mark.parametrize(("groups", "lines"), [([0, 3], None), ([0, 1, 3], None), ([0, 3], [0, 0, 1]), ([0, 1, 3], [0, 0, 0])])
 @pytest.mark.parametrize(
     ("rows", "keys", "shared"),
     [
@@ -121,14 +131,16 @@ def test_sequences_that_fill_their_cells(lengths: list[int], groups: list[int], 
         ([2, 2, 2], [2, 2, 2], True),
     ],
 )
-def test_gradients(rows: list[int], keys: list[int], groups: list[int], dropout: Dropout, shared: bool) -> None:
+def test_gradients(
+    rows: list[int], keys: list[int], groups: list[int], lines: list[int] | None, dropout: Dropout, shared: bool
+) -> None:
     """shared: one layout of queries and keys, whose query, key and value are one tensor."""
     inputs = [random_heads(seed, count).requires_grad_() for seed, count in enumerate([sum(rows), sum(keys), sum(keys)])]
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         dropout.stream.seed(7)  # the same bits in each call
-        of_keys = layout(keys, groups=groups)
-        return attend(query, key, value, of_keys if shared else layout(rows, groups=groups), of_keys, dropout)
+        of_rows, of_keys = (layout(each, groups=groups, lines=lines) for each in (rows, keys))
+        return attend(query, key, value, of_keys if shared else of_rows, of_keys, dropout)
 
     assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
 
