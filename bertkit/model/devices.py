@@ -8,8 +8,6 @@ import resource
 import sys
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import torch
@@ -81,7 +79,7 @@ def start_processes(device: str | None = None) -> Processes:
     """The processes that predict. Accelerate, which is slow to import, is used only if a launcher may have started several."""
     if any(name in _LAUNCHED or name.startswith("ACCELERATE_") for name in os.environ):
         return start_accelerator(device)
-    prepare_memory()
+    keep_freed_memory()
     return OneProcess.on(device)
 
 
@@ -99,7 +97,7 @@ def start_accelerator(device: str | None = None) -> Accelerator:
     on_cpu = _available(device) == "cpu"
     if is_initialized():  # a process keeps its first device, though runs that are compared may name several
         on_cpu = AcceleratorState().device.type == "cpu"
-    prepare_memory()
+    keep_freed_memory()
     for name, (none, instead) in _IGNORED.items():
         if (value := os.environ.get(name, none)) != none:
             progress.warn_once(f"{name}={value} is ignored: {instead}")
@@ -177,10 +175,6 @@ _IGNORED = {
     "ACCELERATE_MIXED_PRECISION": ("no", "--precision sets the precision to compute in"),
 }
 
-IN_HUGE_PAGES = 2**32  # bytes: enough to train BERT-base
-HUGE_PAGE = 2**21  # bytes, on most processors
-MADV_HUGEPAGE = 14  # of mman.h
-
 
 def return_freed_memory() -> None:
     """Return to the system what `keep_freed_memory` has kept, which grows in a long-running process. Linux only."""
@@ -189,56 +183,19 @@ def return_freed_memory() -> None:
         malloc_trim(0)
 
 
-def prepare_memory() -> None:
-    """Make this program keep its freed memory, and take it in huge pages unless addresses or memory are limited. Linux only."""
-    largest = keep_freed_memory()
-    limits = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
-    if largest and all(resource.getrlimit(limit)[0] == resource.RLIM_INFINITY for limit in limits) and not _counts_reserved():
-        advise_huge_pages(largest // 2)
-
-
-def _counts_reserved() -> bool:
-    """Whether the kernel refuses memory that programs only reserve, once all of them together have reserved too much."""
-    with suppress(OSError):
-        return Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2"
-    return False
-
-
-def keep_freed_memory(*, of_library: bool = False) -> int:
+def keep_freed_memory(*, of_library: bool = False) -> None:
     """Make glibc keep freed memory for the next batch: returning and remapping it takes 2% of a step, 5% of a prediction.
 
     Linux only. of_library: for use inside another program, set only the thresholds that glibc would itself reach after a block
-    of 32 MiB is freed, and none if the environment sets its own. The option numbers are from malloc.h. Returns the size in
-    bytes below which blocks are kept; 0 if nothing was set.
+    of 32 MiB is freed, and none if the environment sets its own. The option numbers are from malloc.h.
     """
     trim_threshold, mmap_threshold, never = -1, -3, -1
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     is_set = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
     if mallopt is None or (of_library and is_set):
-        return 0
+        return
     largest = 2**30
     if of_library or not mallopt(mmap_threshold, largest):  # older versions accept at most 32 MiB
         largest = 2**25
         mallopt(mmap_threshold, largest)
     mallopt(trim_threshold, 2**26 if of_library else never)
-    return largest
-
-
-def advise_huge_pages(block: int) -> None:
-    """Ask the kernel for huge pages in the memory that glibc hands out next on the main thread, in blocks of this size.
-
-    Many Linux distributions give them only to programs that ask. With them an optimizer step, which reads and writes all
-    weights and moments, takes a quarter to a third less time. The blocks are freed again; only their addresses stay taken, as a
-    page exists from the first write to it.
-    """
-    glibc = ctypes.CDLL(None)
-    glibc.malloc.restype, glibc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    glibc.free.restype, glibc.free.argtypes = None, [ctypes.c_void_p]
-    glibc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    starts: list[int] = []
-    while len(starts) * block < IN_HUGE_PAGES and (start := glibc.malloc(block)) is not None:
-        starts.append(start)
-        first = -(-start // HUGE_PAGE) * HUGE_PAGE
-        glibc.madvise(first, start + block - first, MADV_HUGEPAGE)
-    for start in starts:
-        glibc.free(start)

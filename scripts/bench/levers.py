@@ -144,13 +144,6 @@ def prefetching() -> None:
     loop.prefetched = in_the_loop
 
 
-def huge_pages() -> None:
-    """Memory comes in pages of the kernel's usual size."""
-    from bertkit.model import devices
-
-    devices.advise_huge_pages = lambda block: None
-
-
 @dataclasses.dataclass(frozen=True)
 class Lever:
     """off: called before training, does without it."""
@@ -169,8 +162,7 @@ LEVERS = {
     "dropout": Lever("cheap dropout", dropout),
     "last-layer": Lever("the last layer only where it is read", last_layer),
     "vocabulary": Lever("the vocabulary that occurs", vocabulary),
-    "sparse-gradients": Lever("sparse gradients of embeddings", sparse_gradients),
     "fused-adamw": Lever("fused AdamW", fused_adamw),
-    "huge-pages": Lever("memory in huge pages, where the kernel leaves it to programs", huge_pages),
+    "sparse-gradients": Lever("sparse gradients of embeddings", sparse_gradients),
     "prefetching": Lever("batches made in a thread", prefetching),
 }

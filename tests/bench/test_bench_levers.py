@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from trained import train
 
-from bertkit.model import bert, devices, dropout, grouping, layout, precision
+from bertkit.model import bert, dropout, grouping, layout, precision
 from bertkit.training import adamw, loop, optimizer
 from scripts.bench import lever_gains, training
 from scripts.bench.levers import LEVERS
@@ -27,9 +27,8 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
     "dropout": [(dropout.DropoutStream, "keep_mask")],
     "last-layer": [(bert, "Packing")],
     "vocabulary": [(adamw.AdamW, "elementwise")],
-    "sparse-gradients": [(adamw.AdamW, "takes_sparse")],
     "fused-adamw": [(adamw, "adamw")],
-    "huge-pages": [(devices, "advise_huge_pages")],
+    "sparse-gradients": [(adamw.AdamW, "takes_sparse")],
     "prefetching": [(loop, "prefetched")],
 }
 
