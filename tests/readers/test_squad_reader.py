@@ -102,6 +102,11 @@ def test_impossible_questions_need_no_answers():
     assert examples.columns["answers"] == [{"text": [], "answer_start": []}, *ANSWERS[1:]]
 
 
+def test_answers_may_lack_their_starts():
+    content = changed(*QAS, 0, answers=[{"text": "France"}, {"text": "in France"}])
+    assert parsed(parse_squad, json.dumps(content), "f").columns["answers"] == [{"text": ["France", "in France"]}, *ANSWERS[1:]]
+
+
 def test_rows_in_place_of_paragraphs_are_named():
     error = refused(json.dumps({"version": "1.1", "data": [{"question": "Who?", "context": "Rollo.", "answers": []}]}))
     assert "--rows data" in str(error.hint)

@@ -643,6 +643,14 @@ def test_objects_without_answer_start_are_found_in_the_context(tmp_path: Path) -
     assert load(tmp_path, written).columns["answers"] == [*[[("two", None)]] * 3, [("two", 4), ("one", None)]]
 
 
+def test_an_empty_answer_is_none(tmp_path: Path) -> None:
+    forms = ([{"text": "", "answer_start": -1}], {"text": [" "], "answer_start": [-1]}, [{"text": "two"}])
+    written = "".join(json.dumps({"question": "who", "context": CONTEXT, "answers": each}) + "\n" for each in forms)
+    assert load(tmp_path, written).columns["answers"] == [[], [], [("two", None)]]
+    with pytest.raises(DataError, match="an answer is empty"):
+        load(tmp_path, json.dumps({"question": "who", "context": CONTEXT, "answers": [{"text": "two"}, {"text": ""}]}) + "\n")
+
+
 def test_answers_in_brackets_are_texts(tmp_path: Path) -> None:
     table = "question,context,answer\nwhich?,see [1] and [2],[1]\nand?,see [1] and [2],[2]\n"
     assert load(tmp_path, table, "rows.csv").columns["answers"] == [[("[1]", None)], [("[2]", None)]]

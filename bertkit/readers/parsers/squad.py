@@ -19,7 +19,8 @@ _HINT = "expected SQuAD's form: data[].paragraphs[] with context and qas[], each
 def parse_squad(content: Content) -> Iterator[Examples]:
     """The questions of a file, one block, with the columns of the hub's `squad`: id, title, context, question and answers.
 
-    answers: a dict of two lists, `text` and `answer_start`; without this column if no question has answers (a test set).
+    answers: a dict of two lists, `text` and `answer_start`; without the second if no answer of the question has it, and without
+    this column if no question has answers (a test set).
     is_impossible: only if the file has it. `lines` are the ids. An answer need not be at its answer_start: in CMRC 2018 some
     are not. Raises DataError, with the place in the JSON, for anything not of this form, and for an id of two questions.
     """
@@ -97,11 +98,16 @@ def _question(question: dict[str, Any], place: str, source: str) -> dict[str, An
             _answer(answer, f"{place}.answers[{n}]", source)
             for n, answer in enumerate(_take(question, "answers", list, place, source))
         ]
-        row["answers"] = {"text": [text for text, _ in answers], "answer_start": [start for _, start in answers]}
+        starts = [start for _, start in answers]
+        row["answers"] = {"text": [text for text, _ in answers], "answer_start": starts}
+        if None in starts:
+            if any(start is not None for start in starts):
+                raise _lacks(f"{place}.answers[{starts.index(None)}]", "answer_start", source)
+            del row["answers"]["answer_start"]
     return row
 
 
-def _answer(answer: Any, place: str, source: str) -> tuple[str, int]:
+def _answer(answer: Any, place: str, source: str) -> tuple[str, int | None]:
     text = _take(_of(answer, dict, place, source), "text", str, place, source)
     start = answer.get("answer_start")
     if isinstance(start, float) and start.is_integer():
@@ -109,8 +115,6 @@ def _answer(answer: Any, place: str, source: str) -> tuple[str, int]:
     if "answer_start" in answer and (not isinstance(start, int) or isinstance(start, bool)):
         hint = "it is the index of the answer's first character in the context"
         raise DataError(f"{place}.answer_start is {start!r}; expected a whole number", where=source, hint=hint)
-    if start is None:
-        raise _lacks(place, "answer_start", source)
     return text, start
 
 

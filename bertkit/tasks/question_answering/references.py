@@ -161,6 +161,8 @@ def _answers(value: Any, where: str, column: str) -> Answers:
     else:
         content = "null" if value is None else repr(value)[:60]
         raise DataError(f"column {column!r} holds {content}; {_FORMS}", where=where, hint="use an empty list for no answer")
+    if all(isinstance(text, str) and not text.strip() and start in (_UNKNOWN, -1) for text, start in pairs):
+        return []  # some files mark a question without an answer by an empty one, at -1
     for text, _ in pairs:
         if not isinstance(text, str) or not text.strip():
             what = f"an answer is {text!r}; expected text" if not isinstance(text, str) else "an answer is empty"
