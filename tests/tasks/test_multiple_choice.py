@@ -158,6 +158,26 @@ def test_the_model_keeps_how_labels_count(tmp_path: Path, labels: tuple[str, ...
 
 
 @pytest.mark.parametrize(
+    ("dev", "says", "hint"),
+    [
+        ("12331", "count from 1: none is 0, and one is the last choice's number", "the training labels count from 0: subtract 1"),
+        ("1203", "label 3 is out of range; expected 0 to 2", "the training labels count from 0"),
+        ("AB", "the label is 'A'; expected a number, as in training", "write 0 for the first choice"),
+    ],
+)
+def test_labels_that_count_otherwise_than_in_training(tmp_path: Path, dev: str, says: str, hint: str) -> None:
+    header = "text,choice0,choice1,choice2,label\n"
+    (tmp_path / "dev.csv").write_text(header + "".join(f"x,r,s,t,{label}\n" for label in dev), encoding="utf-8")
+    recipe = recipe_of(tmp_path, header + "x,r,s,t,0\ny,r,s,t,2\n", validation=str(tmp_path / "dev.csv"))
+    task = fit(recipe)
+    rows = read_splits(recipe.resolved(), ["validation"]).rows["validation"]
+    with pytest.raises(DataError) as error:
+        task.examples(rows, labelled=True)
+    assert says in error.value.what
+    assert str(error.value.hint).startswith(hint)
+
+
+@pytest.mark.parametrize(
     ("columns", "choices"),
     [
         ("context,question,answerA,answerB,answerC,label", ("answerA", "answerB", "answerC")),

@@ -268,9 +268,11 @@ def _labels(rows: Examples, column: str, names: Sequence[str], kind: str | None)
         letters = zip(labels, _letters(rows, names), strict=True)
         places = [_place_of_letter(label, own, rows.where(row)) for row, (label, own) in enumerate(letters)]
     else:
-        first = int(kind == "numbers from 1")
+        if kind == "numbers" and _count_from_1(labels, choices):
+            what = f"the labels in column {column!r} count from 1: none is 0, and one is the last choice's number"
+            raise DataError(what, where=rows.source, hint="the training labels count from 0: subtract 1 from each label")
         places = [
-            _place(label, own, rows.where(row), first=first) if match is None or kind != "texts" else match
+            _place(label, own, rows.where(row), kind) if match is None or kind != "texts" else match
             for row, (label, own, match) in enumerate(zip(labels, choices, matches, strict=True))
         ]
     for row, (label, own, place) in enumerate(zip(labels, choices, places, strict=True)):
@@ -297,13 +299,23 @@ def _repeated(label: Any, choices: Sequence[Any]) -> int | None:
     return next((number for number, equal in enumerate(same) if equal), None) if text else None
 
 
-def _place(label: Any, choices: Sequence[Any], where: str, *, first: int) -> int:
-    """A label as the number of a choice, from 0. first: the label of the first choice."""
-    number = _number(label)
+def _count_from_1(labels: Sequence[Any], choices: Sequence[Sequence[Any]]) -> bool:
+    """Whether labels are numbers of choices from 1: none is below, none above the last choice's, and one is the last one's."""
+    numbers = [*map(_number, labels)]
+    lasts = [len(own) for own in choices]
+    fit = all(number is not None and 1 <= number <= last for number, last in zip(numbers, lasts, strict=True))
+    return fit and any(number == last for number, last in zip(numbers, lasts, strict=True))
+
+
+def _place(label: Any, choices: Sequence[Any], where: str, kind: str) -> int:
+    """A label as the number of a choice, from 0. kind: of block.LABEL_KINDS."""
+    number, first = _number(label), int(kind == "numbers from 1")
     if number is None:
         known = ", ".join(map(str, choices))
         what = f"the label {label!r} is not one of the choices: {excerpt(known, 80)}"
         hint = "a label is the number, letter or text of the right choice, of the same kind in all rows"
+        if kind != "texts":
+            what, hint = f"the label is {label!r}; expected a number, as in training", f"write {first} for the first choice"
         raise DataError(what, where=where, hint=hint)
     place = number - first
     if not 0 <= place < len(choices):
