@@ -28,6 +28,7 @@ _MISSPELT = 0.85  # similarity above which one label may be meant to be another
 _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+(\.\d+|,\d{3})\s*", re.ASCII)
 _MAY_BE_THOUSANDS = re.compile(r"\s*[-+]?[1-9]\d{0,2},\d{3}\s*", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*", re.ASCII)
+_MARKS = re.compile(r"\s*[01]\s*(?:[|;]\s*[01]\s*|(?:,\s*[01]\s*){2})+")  # such as 0|1; but 0,1 may be a number
 _MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"
 
 
@@ -127,6 +128,16 @@ def _without_commas(number: str) -> str:
     return f"{whole}, or {number.replace(',', '.')} if the comma is decimal" if _MAY_BE_THOUSANDS.fullmatch(number) else decimal
 
 
+def _refuse_marks(examples: Examples, column: str) -> None:
+    """Raise DataError for labels that are all a 0 or 1 for each of several labels."""
+    cells = {row: value for row, value in enumerate(examples.columns[column]) if not is_missing(value)}
+    if cells and all(isinstance(cell, str) and _MARKS.fullmatch(cell) for cell in cells.values()):
+        row, first = next(iter(cells.items()))
+        what = f"the labels in column {examples.own_name(column)!r} are a 0 or 1 for each of several labels, such as {first!r}"
+        hint = "name these labels in order: --multi-label --labels first,second,...; or add --classes if each cell is a class"
+        raise DataError(what, where=examples.where(row), hint=hint)
+
+
 def refuse_many_labels(examples: Examples, column: str) -> None:
     """Raise DataError for labels that hardly repeat, as ids or texts do not."""
     names = {label_name(value) for value in examples.columns[column] if not is_missing(value)}
@@ -150,6 +161,7 @@ def derive_labels(examples: Examples, column: str, *, are_classes: bool = False)
     refuse_nested_labels(examples, column)
     if not are_classes:
         refuse_numbers(examples, column)
+        _refuse_marks(examples, column)
     values = examples.columns[column]
     own = examples.own_name(column)
     kinds = {
@@ -248,17 +260,24 @@ def _is_number(name: str) -> bool:
 
 def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bool) -> DataError:
     """The error for a label that is not among the labels."""
-    expected = listed(labels, 12)
+    expected = listed(_distinct(labels), 12)
     if by_number and re.fullmatch("-?[0-9]+", name):
         what = f"label {name} is out of range; expected 0 to {len(labels) - 1} ({expected})"
         return DataError(what, where=where, hint="labels count from 0; --labels names them in the order of their numbers")
     alike = {label.casefold(): label for label in labels}.get(name.casefold()) or misspelt(name, labels)
     guess = f"did you mean {alike}? " if alike else ""
     what = f"unknown label {name!r}; expected one of {expected}"
-    hint = "correct or remove the row; if the label is right, but the training rows lack it, name all labels: --labels A,B,..."
+    hint = "correct or remove the row; if the label is right, train with all labels named: --labels A,B,..."
+    if "," in name and any(part.strip() in labels for part in name.split(",")):
+        hint = f"a name with a comma needs double quotes inside of single ones: --labels '\"{name}\",B,...'"
     if all(re.fullmatch("LABEL_[0-9]+", label) for label in labels):
         hint = "the model does not name its labels: give them in its order, --labels A,B,..."
     return DataError(what, where=where, hint=f"{guess}{hint}")
+
+
+def _distinct(labels: Sequence[str]) -> Sequence[str]:
+    """Labels for a list in a message: in quotes if commas between them could be parts of one."""
+    return [*map(repr, labels)] if any("," in label for label in labels) else labels
 
 
 def misspelt(name: str, labels: Iterable[str]) -> str | None:
@@ -313,10 +332,18 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
     return numbers
 
 
+def refuse_one_number(examples: Examples, column: str) -> None:
+    """Raise DataError if several rows all have the same number, from which there is nothing to learn."""
+    numbers = set(scores_of(examples, column).tolist())
+    if len(numbers) == 1 < len(examples):
+        what = f"every row has the number {numbers.pop():g} in column {examples.own_name(column)!r}; expected different ones"
+        raise DataError(what, where=examples.source)
+
+
 # --- a model's labels ------------------------------------------------------------------------------------------------------
 
 FRESH_HEAD = "bertkit finetune --fresh-head puts a new head on the encoder"
-_RENAME = f"write the data's names into id2label of its config.json, in the model's order; or {FRESH_HEAD}"
+_RENAME = f"{FRESH_HEAD}; if only the names differ, write the data's into id2label of its config.json, in the model's order"
 
 
 def labels_of_model(config: BertConfig) -> tuple[str, ...]:
@@ -338,7 +365,7 @@ def in_model_order(
     names = config.label_names
     part = some and names is not None and len(labels) < len(names)
     if len(labels) != config.num_labels and not part:
-        what = f"the model has {config.num_labels} labels and the data {len(labels)}: {listed(labels, 12)}"
+        what = f"the model has {config.num_labels} labels and the data {len(labels)}: {listed(_distinct(labels), 12)}"
         raise ModelError(what, where=where, hint=FRESH_HEAD)
     if names is None:
         return labels, f"the model does not name its labels; assumed order: {', '.join(labels)}"
@@ -348,11 +375,11 @@ def in_model_order(
     known = {name.casefold() for name in names}
     unknown = [label for label in labels if label.casefold() not in known]
     if 0 < len(unknown) < len(labels):
-        what = f"the model has no label {listed([*map(repr, unknown)], 12)}; its labels are {listed(names, 12)}"
+        what = f"the model has no label {listed([*map(repr, unknown)], 12)}; its labels are {listed(_distinct(names), 12)}"
         hint = f"correct the data; or, if the model only names a label differently, its config.json; or {FRESH_HEAD}"
         raise ModelError(what, where=where, hint=hint)
     if unknown or len({label.casefold() for label in labels}) < len(labels):
-        what = f"the model's labels are {listed(names, 12)}; the data's are {listed(labels, 12)}"
+        what = f"the model's labels are {listed(_distinct(names), 12)}; the data's are {listed(_distinct(labels), 12)}"
         raise ModelError(what, where=where, hint=FRESH_HEAD if part else _RENAME)
     spelled = {label.casefold(): label for label in labels if label not in names}
     return tuple(name if name in labels else spelled.pop(name.casefold(), name) for name in names), warning

@@ -28,6 +28,7 @@ from bertkit.tasks.labels import (
     is_missing,
     label_ids,
     label_name,
+    refuse_one_number,
     scores_of,
     spelling_warnings,
     unknown_label,
@@ -397,12 +398,35 @@ def test_a_model_without_names_asks_for_them() -> None:
     error = unknown_label("0", ("LABEL_0", "LABEL_1"), "dev.csv:2", by_number=False)
     assert error.hint == "the model does not name its labels: give them in its order, --labels A,B,..."
     error = unknown_label("maybe", ("LABEL_0", "yes"), "dev.csv:2", by_number=False)
-    hint = "correct or remove the row; if the label is right, but the training rows lack it, name all labels: --labels A,B,..."
+    hint = "correct or remove the row; if the label is right, train with all labels named: --labels A,B,..."
     assert error.hint == hint
     error = unknown_label("plantcare", ("billing", "Plant care"), "dev.csv:2", by_number=False)
     assert error.hint == f"did you mean Plant care? {hint}"
     for name, labels in (("entailment", ("not_entailment", "x")), ("class_12", ("class_1", "class_2")), ("a", ("b", "c"))):
         assert unknown_label(name, labels, "dev.csv:2", by_number=False).hint == hint
+
+
+def test_names_with_commas_are_in_quotes() -> None:
+    error = unknown_label("praise, honest", ("praise", "honest", "new"), "a.csv:2", by_number=False)
+    assert error.hint == "a name with a comma needs double quotes inside of single ones: --labels '\"praise, honest\",B,...'"
+    error = unknown_label("x", ("praise, honest", "new"), "a.csv:2", by_number=False)
+    assert error.what == "unknown label 'x'; expected one of 'praise, honest', 'new'"
+
+
+@pytest.mark.parametrize("cells", [["0|1|0", "1|1|0"], ["0;1", "1;0", None], ["0,1,0", "1, 0, 0"]])
+def test_marks_of_several_labels_are_no_classes(cells: list[Any]) -> None:
+    with pytest.raises(DataError, match="are a 0 or 1 for each of several labels, such as") as error:
+        derive_labels(examples(cells), "label")
+    assert "--multi-label" in str(error.value.hint)
+    assert len(derive_labels(examples(cells), "label", are_classes=True)) == 2
+    assert len(derive_labels(examples([*cells, "no"]), "label")) == 3
+
+
+def test_one_number_in_all_rows_is_refused() -> None:
+    with pytest.raises(DataError, match="every row has the number 2 in column 'label'; expected different ones"):
+        refuse_one_number(examples(["2", 2.0, 2]), "label")
+    refuse_one_number(examples([2]), "label")
+    refuse_one_number(examples([2, 2, 3]), "label")
 
 
 def test_numbers_with_a_decimal_comma_are_named() -> None:

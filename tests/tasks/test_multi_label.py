@@ -209,6 +209,13 @@ def test_marks_are_no_numbers_of_classes() -> None:
     assert error.value.where == rows.where(0)
 
 
+def test_another_separator_than_in_training_is_named() -> None:
+    rows = rows_of("a; c", "b")
+    with pytest.raises(DataError, match="unknown label 'a; c'") as error:
+        fit(rows, labels=("a", "b", "c"), label_separator="|").examples(rows, labelled=True)
+    assert error.value.hint == "if these are several labels: --label-separator ';'"
+
+
 def test_a_list_that_cannot_be_read_is_skipped() -> None:
     rows = rows_of("['a', 'b']", "['a' 'b']", "['b']")
     recipe = fit(rows.select([0, 2])).recipe

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from shlex import quote
 from typing import Any
 
 from bertkit.errors import DataError, plural
@@ -71,11 +72,15 @@ def split_sets(
     return sets
 
 
+def _parts(cell: str, separator: str) -> list[str]:
+    return [part.strip() for part in cell.split(separator)]
+
+
 def _split_marks(values: list[Any], separator: str | None, labels: Sequence[str]) -> list[Any]:
     """Cells as lists, if most are marks such as 0|1|0."""
     cells = {row: value for row, value in enumerate(values) if str(value).strip() and not is_missing(value, labels)}
     texts = {row: value for row, value in cells.items() if separator and isinstance(value, str)}
-    split = {row: [*map(str.strip, text.split(separator))] for row, text in texts.items()}
+    split = {row: _parts(text, separator or "") for row, text in texts.items()}
     marks = [items for items in split.values() if len(items) > 1 and {*items} <= {"0", "1"}]
     return [split.get(row, value) for row, value in enumerate(values)] if 2 * len(marks) > len(cells) else values
 
@@ -186,5 +191,8 @@ def label_sets(examples: Examples, column: str, labels: Sequence[str]) -> list[N
     refuse_missing([row for row, names in enumerate(sets) if names is None], examples, column)
     for row, names in enumerate(sets):
         if unknown := next((name for name in names if name not in labels), None):
-            raise unknown_label(unknown, labels, examples.where(row), by_number=False)
+            error = unknown_label(unknown, labels, examples.where(row), by_number=False)
+            if separator := next((mark for mark in SEPARATORS if all(part in labels for part in _parts(unknown, mark))), None):
+                error.hint = f"if these are several labels: --label-separator {quote(separator)}"
+            raise error
     return [tuple(label for label in labels if label in names) for names in sets]

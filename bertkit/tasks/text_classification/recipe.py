@@ -270,7 +270,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
         names = [*rows.columns]
         if len(pair) == 2 >= len(names) and columns.keys().isdisjoint(INPUTS) and not similar_name(pair[0], names):
             what = f"no columns {pair[0]!r} and {pair[1]!r} for the two texts of a pair; columns: {listed_columns(names)}"
-            hint = f"name them: --text NAME --text-pair NAME; if the file has no header: --columns {','.join(pair)}"
+            hint = f"name them: --text NAME --text-pair NAME; if the file has no header: --columns {quote(','.join(pair))}"
             raise DataError(what, where=rows.source, hint=hint)
         for role in INPUTS:
             if role not in columns and (role == "text" or self.text_pair is not None):

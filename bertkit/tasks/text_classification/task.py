@@ -30,6 +30,7 @@ from bertkit.tasks.labels import (
     in_model_order,
     labels_of_model,
     refuse_many_labels,
+    refuse_one_number,
     refuse_repeated,
     renamed,
     spelling_warnings,
@@ -83,6 +84,7 @@ class TextClassificationTask(PoolingTask, ClassLossTask):
     @classmethod
     def fit_examples(cls, recipe: TextClassification, examples: Examples, kept: KeptHead | None = None) -> Self:
         if recipe.regression:
+            refuse_one_number(examples, COLUMN)
             return cls._fit_number(recipe, kept and kept.config)
         is_whole = recipe.held_out_share is None and recipe.set_aside is None  # else all were judged before some were held out
         are_classes = recipe.classes or not is_whole
