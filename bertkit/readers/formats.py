@@ -68,6 +68,8 @@ def parse_lines(content: Content, *, keep_broken: bool = False) -> Iterator[Exam
         raise DataError("the file is empty", where=content.source)
     column = content.lone_header or "text"
     remarks = header_note(content) if content.lone_header else quoted_lines_warning(content)
+    if content.extension in _CONLL:
+        remarks += Remarks.of(warning=f"{content.source}: CoNLL columns are for tags; here each line is a text")
     for number, lines in content.lines():
         if number == 1 and content.lone_header:
             number, lines = 2, lines[1:]

@@ -197,6 +197,7 @@ def test_what_is_written_comes_back(sentences, separator, middle, end, gap, last
         ("a O\nb\nc O\n", {}, 2, "is the tag missing"),
         ("\n\na NN O\n\nb c NN O\n", {}, 5, "hold a space"),
         ("a\tO\nb O\n", {}, 2, "tabs"),
+        ("a O\nb\tO\n", {}, 2, "expected spaces"),
         ("a\tO\n\tO\n", {}, 2, None),
         ("a O\n  O\n", {}, 2, None),
         ("a\tO\nb\t\n", {}, 2, "with O outside"),

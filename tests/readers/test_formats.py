@@ -133,6 +133,15 @@ def test_format_is_recognized_among_all(tmp_path: Path, name: str, text: str, ex
     assert recognize(write(tmp_path / name, text), (CONLL, SQUAD, C3, *TEXTS)) == expected
 
 
+@pytest.mark.parametrize(("name", "told"), [("a.conll", True), ("a.iob2.gz", True), ("a.txt", False)])
+def test_columns_of_tags_that_are_read_as_texts_are_told(tmp_path: Path, name: str, told: bool) -> None:
+    path = write(tmp_path / name, packed(Path(name).suffix, b"EU B-ORG\nrejects O\n"))
+    found = read_file(path)
+    assert found.columns == {"text": ["EU B-ORG", "rejects O"]}
+    warning = f"{path}: CoNLL columns are for tags; here each line is a text"
+    assert found.remarks.warnings == ((warning,) if told else ())
+
+
 @pytest.mark.parametrize(
     ("formats", "name", "options"),
     [

@@ -51,8 +51,12 @@ def test_labels_name_tags_that_are_numbers(tmp_path: Path, as_texts: bool) -> No
     assert read(path).columns["tags"] == [["1", "2", "0"], ["0", "1"]]
     assert read(path, labels=("O", "B-X", "I-X")).columns["tags"] == [["B-X", "I-X", "O"], ["O", "B-X"]]
     assert read(path, labels=("2", "1", "0")).columns["tags"] == [["1", "2", "0"], ["0", "1"]]  # which are names then
-    with pytest.raises(DataError, match="the tag number is 2; expected 0 to 1"):
+    with pytest.raises(DataError, match="the tag number is 2; expected 0 to 1") as error:
         read(path, labels=("O", "B-X"))
+    assert "--labels" in str(error.value.hint)
+    with pytest.raises(DataError, match="the tag number is -1; expected 0 to 1") as error:
+        read(tagged(tmp_path / "y.jsonl", [-1, -1]), labels=("O", "B-X"))
+    assert "a split without tags" in str(error.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -399,6 +399,14 @@ def test_options_that_do_not_fit_the_data(
     assert raised.value.where == (None if line is None else f"{path}{line}")
 
 
+def test_a_table_of_texts_to_predict_names_both_options(write: Write) -> None:
+    task, _ = fit_files(write("good.conll", as_columns(TRAIN)))
+    path = write("x.csv", "Meldung,Art\nSara lives in Oslo,x\n")
+    with pytest.raises(DataError, match="it is not clear which column holds the text; columns: Meldung, Art") as raised:
+        task.recipe.standardize(task.recipe.read_file(path), labelled=False)
+    assert "--text NAME, or --tokens NAME" in str(raised.value.hint)
+
+
 @pytest.mark.parametrize(("content", "line"), [(POS, 1), (ANY_CASE, 3)])
 def test_dev_rows_that_do_not_fit_training(write: Write, tokenizer: Tokenizer, content: str, line: int) -> None:
     task, _ = fit_files(write("good.conll", as_columns(TRAIN)))

@@ -292,6 +292,8 @@ def _ragged(fields: list[str], width: int, separator: str, where: str, first: in
     expected = f"{width} as in line {first}" if first else f"the {width} of CoNLL-U"
     if len(fields) == 1 and separator == "\t" and " " in fields[0]:
         hint = "spaces separate its columns; expected tabs"
+    elif separator == " " and any("\t" in field for field in fields):
+        hint = "tabs separate its columns; expected spaces"
     elif len(fields) < width:
         hint = "is the tag missing, or the token?"
     else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from bertkit.errors import DataError, UsageError, plural
 from bertkit.readers import FIX_ROW, Examples, Remarks
-from bertkit.readers.columns import guess_column, require_column
+from bertkit.readers.columns import guess_column, listed_columns, require_column
 from bertkit.readers.parsers.conll import COLUMNS, CONLLU_LINES, is_column_of_conll
 from bertkit.tasks.labels import class_name
 from bertkit.tasks.list_cells import looks_like_list, refuse_broken_list, value_in
@@ -78,6 +78,10 @@ def standard_columns(
         raise DataError("the rows are text without tags", where=examples.source, hint=hint)
     else:
         missing = "text" if named["text"] else "entities" if "text" in by_role and named["tokens"] is None else "tokens"
+        if to_predict and not any(named.values()):
+            what = f"it is not clear which column holds the text; columns: {listed_columns([*examples.columns])}"
+            hint = "name it: --text NAME, or --tokens NAME for texts that are already split into words"
+            raise DataError(what, where=examples.source, hint=hint)
         require_column(examples, named[missing] or missing, option=f"--{missing}")
     if intent is not None:
         column = intent_column(examples, intent)
@@ -168,7 +172,8 @@ def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: E
         tags = [int(tag) if isinstance(tag, str) and tag not in names and tag.isdecimal() else tag for tag in tags]
         if outside := [tag for tag in tags if isinstance(tag, int) and not 0 <= tag < len(names)]:
             what = f"the tag number is {outside[0]}; expected 0 to {len(names) - 1}"
-            raise DataError(what, where=examples.where(row), hint="is this a split without tags?")
+            hint = "name all tags, in the order of their numbers: --labels O,B-PER,..."
+            raise DataError(what, where=examples.where(row), hint="is this a split without tags?" if outside[0] < 0 else hint)
         tags = [names[tag] if isinstance(tag, int) else tag for tag in tags]
     for word, tag in zip(words, tags, strict=True):
         if not isinstance(tag, (str, int)) or isinstance(tag, bool) or tag == "":

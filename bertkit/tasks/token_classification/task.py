@@ -187,7 +187,10 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         if detect_scheme(tags) is None:
             row = next(row for row, sentence in enumerate(tags) if detect_scheme([sentence]) is None)
             what = f"not all tags are chunk tags such as B-PER, as in training: {', '.join(dict.fromkeys(tags[row]))}"
-            raise DataError(what, where=examples.where(row), hint="correct the tag, or name the column of tags with --column")
+            hint = "correct the tag, or name the column of tags with --column"
+            if all(map(str.isdecimal, tags[row])):
+                hint = "name the tags in the order of their numbers: --labels O,B-PER,..."
+            raise DataError(what, where=examples.where(row), hint=hint)
         tags, converted = in_scheme(tags, self.scheme)
         noticed = (Remarks.of(note=form) + converted).without(self.remarks)
         return with_tags(examples, respell(tags, self.labels)).with_remarks(noticed)
