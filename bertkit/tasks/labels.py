@@ -28,7 +28,7 @@ _MISSPELT = 0.85  # similarity above which one label may be meant to be another
 _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+(\.\d+|,\d{3})\s*", re.ASCII)
 _MAY_BE_THOUSANDS = re.compile(r"\s*[-+]?[1-9]\d{0,2},\d{3}\s*", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*", re.ASCII)
-_MARKS = re.compile(r"\s*[01]\s*(?:[|;]\s*[01]\s*|(?:,\s*[01]\s*){2})+")  # such as 0|1; but 0,1 may be a number
+_MARKS = re.compile(r"\s*[01]\s*(?:(?:[|;]\s*[01]\s*)+|(?:,\s*[01]\s*){2,})")  # such as 0|1; but 0,1 may be a number
 _MINUS_ONE = "-1 means no label; if it is a class, name all classes: --labels=-1,0,1"
 
 
@@ -85,7 +85,14 @@ def refuse_nested_labels(examples: Examples, column: str) -> None:
             raise DataError(what, where=examples.where(row), hint=hint)
 
 
-def refuse_numbers(examples: Examples, column: str) -> None:
+def refuse_no_classes(examples: Examples, column: str) -> None:
+    """Raise DataError for labels that look like no classes: lists, numbers to predict, or marks of several labels."""
+    refuse_nested_labels(examples, column)
+    _refuse_numbers(examples, column)
+    _refuse_marks(examples, column)
+
+
+def _refuse_numbers(examples: Examples, column: str) -> None:
     """Raise DataError for labels that look like numbers to predict: decimals, or many different numbers."""
     names: dict[str, int] = {}  # of numbers, with their first row
     others, count = array("q"), 0
@@ -129,7 +136,7 @@ def _without_commas(number: str) -> str:
 
 
 def _refuse_marks(examples: Examples, column: str) -> None:
-    """Raise DataError for labels that are all a 0 or 1 for each of several labels."""
+    """Raise DataError for cells that all hold a 0 or 1 for each of several labels, such as 0|1|0."""
     cells = {row: value for row, value in enumerate(examples.columns[column]) if not is_missing(value)}
     if cells and all(isinstance(cell, str) and _MARKS.fullmatch(cell) for cell in cells.values()):
         row, first = next(iter(cells.items()))
@@ -158,10 +165,10 @@ def derive_labels(examples: Examples, column: str, *, are_classes: bool = False)
 
     are_classes: whether this is known. Raises DataError for what does not look like classes.
     """
-    refuse_nested_labels(examples, column)
-    if not are_classes:
-        refuse_numbers(examples, column)
-        _refuse_marks(examples, column)
+    if are_classes:
+        refuse_nested_labels(examples, column)
+    else:
+        refuse_no_classes(examples, column)
     values = examples.columns[column]
     own = examples.own_name(column)
     kinds = {
@@ -267,9 +274,10 @@ def unknown_label(name: str, labels: Sequence[str], where: str, *, by_number: bo
     alike = {label.casefold(): label for label in labels}.get(name.casefold()) or misspelt(name, labels)
     guess = f"did you mean {alike}? " if alike else ""
     what = f"unknown label {name!r}; expected one of {expected}"
-    hint = "correct or remove the row; if the label is right, train with all labels named: --labels A,B,..."
-    if "," in name and any(part.strip() in labels for part in name.split(",")):
-        hint = f"a name with a comma needs double quotes inside of single ones: --labels '\"{name}\",B,...'"
+    hint = "correct or remove the row; if the label is right, name all labels when you train: --labels A,B,..."
+    if "," in name and all(part.strip() in labels for part in name.split(",")):
+        one = quote('"' + name.replace('"', '""') + '",B,...')
+        hint = f"if these are several labels, add --multi-label; if it is one, put it in double quotes: --labels {one}"
     if all(re.fullmatch("LABEL_[0-9]+", label) for label in labels):
         hint = "the model does not name its labels: give them in its order, --labels A,B,..."
     return DataError(what, where=where, hint=f"{guess}{hint}")
@@ -333,11 +341,11 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
 
 
 def refuse_one_number(examples: Examples, column: str) -> None:
-    """Raise DataError if several rows all have the same number, from which there is nothing to learn."""
-    numbers = set(scores_of(examples, column).tolist())
-    if len(numbers) == 1 < len(examples):
-        what = f"every row has the number {numbers.pop():g} in column {examples.own_name(column)!r}; expected different ones"
-        raise DataError(what, where=examples.source)
+    """Raise DataError if several rows all have the same number, from which there is nothing to learn. NaN is `scores_of`'s."""
+    values = examples.columns[column]
+    if len({*map(number_of, values)}) == 1 < len(values) and number_of(values[0]) == number_of(values[0]):
+        what = f"every row has the number {values[0]} in column {examples.own_name(column)!r}; expected different numbers"
+        raise DataError(what, where=examples.source, hint="is this the right column? --label NAME names another one")
 
 
 # --- a model's labels ------------------------------------------------------------------------------------------------------
@@ -368,7 +376,7 @@ def in_model_order(
         what = f"the model has {config.num_labels} labels and the data {len(labels)}: {listed(_distinct(labels), 12)}"
         raise ModelError(what, where=where, hint=FRESH_HEAD)
     if names is None:
-        return labels, f"the model does not name its labels; assumed order: {', '.join(labels)}"
+        return labels, f"the model does not name its labels; assumed order: {', '.join(_distinct(labels))}"
     warning = f"the data has {len(labels)} of the model's {len(names)} labels; the model keeps the others" if part else None
     if set(labels) <= set(names):
         return names, warning

@@ -129,7 +129,7 @@ class Task(Presentation):
         default = cls.recipe_class()
         recipe = (recipe or replace(default, training=TrainConfig())).overridden(overrides or {})
         if block is None or not cls.fits(block, recipe):
-            needed = f"{cls.family} needs {cls.hf_class}" if family else "expected one with the head of a task"
+            needed = f"{cls.family} needs {cls.hf_class}" if family else "expected a model with a task head"
             what = f"the model is a {describe_head(block, config)}; {needed}"
             raise ModelError(what, where=where, hint=FINETUNE)
         known = {name: block[name] for name in _kept(recipe) if name in block}

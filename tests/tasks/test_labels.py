@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertkit.config import filled
 from bertkit.errors import DataError, ModelError, UsageError
 from bertkit.model.config import BertConfig
 from bertkit.readers import Examples
@@ -398,7 +399,7 @@ def test_a_model_without_names_asks_for_them() -> None:
     error = unknown_label("0", ("LABEL_0", "LABEL_1"), "dev.csv:2", by_number=False)
     assert error.hint == "the model does not name its labels: give them in its order, --labels A,B,..."
     error = unknown_label("maybe", ("LABEL_0", "yes"), "dev.csv:2", by_number=False)
-    hint = "correct or remove the row; if the label is right, train with all labels named: --labels A,B,..."
+    hint = "correct or remove the row; if the label is right, name all labels when you train: --labels A,B,..."
     assert error.hint == hint
     error = unknown_label("plantcare", ("billing", "Plant care"), "dev.csv:2", by_number=False)
     assert error.hint == f"did you mean Plant care? {hint}"
@@ -408,12 +409,13 @@ def test_a_model_without_names_asks_for_them() -> None:
 
 def test_names_with_commas_are_in_quotes() -> None:
     error = unknown_label("praise, honest", ("praise", "honest", "new"), "a.csv:2", by_number=False)
-    assert error.hint == "a name with a comma needs double quotes inside of single ones: --labels '\"praise, honest\",B,...'"
+    assert str(error.hint).endswith("""if it is one, put it in double quotes: --labels '"praise, honest",B,...'""")
+    assert "--multi-label" not in str(unknown_label("praise, x", ("praise", "new"), "a.csv:2", by_number=False).hint)
     error = unknown_label("x", ("praise, honest", "new"), "a.csv:2", by_number=False)
     assert error.what == "unknown label 'x'; expected one of 'praise, honest', 'new'"
 
 
-@pytest.mark.parametrize("cells", [["0|1|0", "1|1|0"], ["0;1", "1;0", None], ["0,1,0", "1, 0, 0"]])
+@pytest.mark.parametrize("cells", [["0|1|0", "1|1|0"], ["0;1", "1;0", None], ["0,1,0", "1, 0, 0"], ["0,1,0,1", "1,1,0,0"]])
 def test_marks_of_several_labels_are_no_classes(cells: list[Any]) -> None:
     with pytest.raises(DataError, match="are a 0 or 1 for each of several labels, such as") as error:
         derive_labels(examples(cells), "label")
@@ -423,10 +425,14 @@ def test_marks_of_several_labels_are_no_classes(cells: list[Any]) -> None:
 
 
 def test_one_number_in_all_rows_is_refused() -> None:
-    with pytest.raises(DataError, match="every row has the number 2 in column 'label'; expected different ones"):
+    with pytest.raises(DataError, match="every row has the number 2 in column 'label'; expected different numbers"):
         refuse_one_number(examples(["2", 2.0, 2]), "label")
     refuse_one_number(examples([2]), "label")
     refuse_one_number(examples([2, 2, 3]), "label")
+    refuse_one_number(examples(["x", "x"]), "label")  # which is no number
+    rows = Examples({"text": ["a", "b"], "label": ["2", "2"]}, "train.csv", [2, 3])
+    with pytest.raises(DataError, match=r"every row has the number 2 .*train.csv"):
+        Task.fit(filled(TextClassification(regression=True)), rows)
 
 
 def test_numbers_with_a_decimal_comma_are_named() -> None:

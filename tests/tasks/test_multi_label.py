@@ -213,7 +213,7 @@ def test_another_separator_than_in_training_is_named() -> None:
     rows = rows_of("a; c", "b")
     with pytest.raises(DataError, match="unknown label 'a; c'") as error:
         fit(rows, labels=("a", "b", "c"), label_separator="|").examples(rows, labelled=True)
-    assert error.value.hint == "if these are several labels: --label-separator ';'"
+    assert str(error.value.hint).endswith("--label-separator ';'")
 
 
 def test_a_list_that_cannot_be_read_is_skipped() -> None:

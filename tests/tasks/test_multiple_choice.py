@@ -23,7 +23,7 @@ from bertkit.features import Features, Ragged
 from bertkit.metrics.classification import accuracy
 from bertkit.model.bert import initialize
 from bertkit.model.config import BertConfig
-from bertkit.readers import Examples
+from bertkit.readers import Examples, refused_rows
 from bertkit.readers.formats import read_file
 from bertkit.readers.parsers.c3 import looks_like_c3, parse_c3
 from bertkit.tasks import MultipleChoice, MultipleChoiceTask
@@ -160,7 +160,12 @@ def test_the_model_keeps_how_labels_count(tmp_path: Path, labels: tuple[str, ...
 @pytest.mark.parametrize(
     ("dev", "says", "hint"),
     [
-        ("12331", "count from 1: none is 0, and one is the last choice's number", "the training labels count from 0: subtract 1"),
+        (
+            "12331",
+            "seem to count from 1: none is 0, and line 4 has the last one",
+            "the training labels count from 0: subtract 1",
+        ),
+        ("3", "label 3 is out of range; expected 0 to 2", "the training labels count from 0"),
         ("1203", "label 3 is out of range; expected 0 to 2", "the training labels count from 0"),
         ("AB", "the label is 'A'; expected a number, as in training", "write 0 for the first choice"),
     ],
@@ -175,6 +180,21 @@ def test_labels_that_count_otherwise_than_in_training(tmp_path: Path, dev: str, 
         task.examples(rows, labelled=True)
     assert says in error.value.what
     assert str(error.value.hint).startswith(hint)
+
+
+def test_only_rows_with_labels_out_of_range_are_skipped(tmp_path: Path) -> None:
+    """But not of a file that counts from 1: its other rows would be read wrongly."""
+    header = "text,choice0,choice1,choice2,label\n"
+    task = fit(recipe_of(tmp_path, header + "x,r,s,t,0\ny,r,s,t,2\n"))
+
+    def refused(labels: str) -> list[int]:
+        (tmp_path / "dev.csv").write_text(header + "".join(f"x,r,s,t,{label}\n" for label in labels), encoding="utf-8")
+        rows = task.recipe.read_file(str(tmp_path / "dev.csv"))
+        return sorted(refused_rows(rows, lambda part: task.examples(part, labelled=True)))
+
+    assert refused("0133321") == [2, 3, 4]
+    with pytest.raises(DataError, match="seem to count from 1"):
+        refused("133321")
 
 
 @pytest.mark.parametrize(

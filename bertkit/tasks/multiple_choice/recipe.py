@@ -268,9 +268,12 @@ def _labels(rows: Examples, column: str, names: Sequence[str], kind: str | None)
         letters = zip(labels, _letters(rows, names), strict=True)
         places = [_place_of_letter(label, own, rows.where(row)) for row, (label, own) in enumerate(letters)]
     else:
-        if kind == "numbers" and _count_from_1(labels, choices):
-            what = f"the labels in column {column!r} count from 1: none is 0, and one is the last choice's number"
-            raise DataError(what, where=rows.source, hint="the training labels count from 0: subtract 1 from each label")
+        if kind == "numbers" and (last := _last_from_1(labels, choices)) is not None:
+            what = (
+                f"the labels in column {column!r} seem to count from 1: none is 0, and line {rows.lines[last]} has the last one"
+            )
+            hint = "the training labels count from 0: subtract 1 from each; or correct that label, if only it is wrong"
+            raise DataError(what, where=rows.source, hint=hint)
         places = [
             _place(label, own, rows.where(row), kind) if match is None or kind != "texts" else match
             for row, (label, own, match) in enumerate(zip(labels, choices, matches, strict=True))
@@ -299,12 +302,12 @@ def _repeated(label: Any, choices: Sequence[Any]) -> int | None:
     return next((number for number, equal in enumerate(same) if equal), None) if text else None
 
 
-def _count_from_1(labels: Sequence[Any], choices: Sequence[Sequence[Any]]) -> bool:
-    """Whether labels are numbers of choices from 1: none is below, none above the last choice's, and one is the last one's."""
-    numbers = [*map(_number, labels)]
-    lasts = [len(own) for own in choices]
-    fit = all(number is not None and 1 <= number <= last for number, last in zip(numbers, lasts, strict=True))
-    return fit and any(number == last for number, last in zip(numbers, lasts, strict=True))
+def _last_from_1(labels: Sequence[Any], choices: Sequence[Sequence[Any]]) -> int | None:
+    """The first row with the number of its last choice, if all labels could be numbers from 1; a single row does not tell."""
+    numbers = [_number(label) or 0 for label in labels]
+    fit = len(labels) > 1 and all(1 <= number <= len(own) for number, own in zip(numbers, choices, strict=True))
+    lasts = (row for row, number in enumerate(numbers) if number == len(choices[row]))
+    return next(lasts, None) if fit else None
 
 
 def _place(label: Any, choices: Sequence[Any], where: str, kind: str) -> int:

@@ -193,6 +193,7 @@ def label_sets(examples: Examples, column: str, labels: Sequence[str]) -> list[N
         if unknown := next((name for name in names if name not in labels), None):
             error = unknown_label(unknown, labels, examples.where(row), by_number=False)
             if separator := next((mark for mark in SEPARATORS if all(part in labels for part in _parts(unknown, mark))), None):
-                error.hint = f"if these are several labels: --label-separator {quote(separator)}"
+                separately = f"in eval, this file's separator is named by --label-separator {quote(separator)}"
+                error.hint = f"if these are several labels, separate them as in the training rows; {separately}"
             raise error
     return [tuple(label for label in labels if label in names) for names in sets]

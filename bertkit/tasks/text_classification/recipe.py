@@ -44,7 +44,7 @@ from bertkit.tasks.labels import (
     number_of,
     refuse_many_labels,
     refuse_nested_labels,
-    refuse_numbers,
+    refuse_no_classes,
 )
 from bertkit.tasks.pooling import PoolingRecipe
 from bertkit.tasks.recipe import Columns
@@ -166,8 +166,7 @@ class TextClassification(PoolingRecipe, ClassLossRecipe):
             return
         if label not in rows.label_names:
             rows = self._unlisted(rows, columns)
-            refuse_nested_labels(rows, label)
-            refuse_numbers(rows, label)
+            refuse_no_classes(rows, label)
             refuse_many_labels(rows, label)
 
     def split_by(self, rows: Examples) -> tuple[tuple[str, ...], list[tuple[Any, ...]] | None]:

@@ -78,9 +78,9 @@ def standard_columns(
         raise DataError("the rows are text without tags", where=examples.source, hint=hint)
     else:
         missing = "text" if named["text"] else "entities" if "text" in by_role and named["tokens"] is None else "tokens"
-        if to_predict and not any(named.values()):
-            what = f"it is not clear which column holds the text; columns: {listed_columns([*examples.columns])}"
-            hint = "name it: --text NAME, or --tokens NAME for texts that are already split into words"
+        if not any(named.values()):
+            what = f"it is not clear which columns to read; columns: {listed_columns([*examples.columns])}"
+            hint = "name them: --text NAME, or --tokens NAME for lists of words; to train, also --entities NAME, or --tags NAME"
             raise DataError(what, where=examples.source, hint=hint)
         require_column(examples, named[missing] or missing, option=f"--{missing}")
     if intent is not None:
@@ -173,6 +173,8 @@ def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: E
         if outside := [tag for tag in tags if isinstance(tag, int) and not 0 <= tag < len(names)]:
             what = f"the tag number is {outside[0]}; expected 0 to {len(names) - 1}"
             hint = "name all tags, in the order of their numbers: --labels O,B-PER,..."
+            if names in examples.label_names.values():  # which the data declares
+                hint = FIX_ROW
             raise DataError(what, where=examples.where(row), hint="is this a split without tags?" if outside[0] < 0 else hint)
         tags = [names[tag] if isinstance(tag, int) else tag for tag in tags]
     for word, tag in zip(words, tags, strict=True):
