@@ -416,6 +416,16 @@ def test_dev_rows_that_do_not_fit_training(write: Write, tokenizer: Tokenizer, c
     assert raised.value.where == f"{path}:{line}"
 
 
+def test_dev_rows_with_numbers_of_tags_can_be_named(write: Write) -> None:
+    task, _ = fit_files(write("good.conll", as_columns(TRAIN)))
+    path = write("x.jsonl", json.dumps({"tokens": ["a", "b"], "ner_tags": [0, 1]}) + "\n")
+    with pytest.raises(DataError, match="not all tags are chunk tags such as B-PER, as in training: 0, 1") as raised:
+        task.examples(task.recipe.read_file(path), labelled=True)
+    assert str(raised.value.hint).endswith("--labels O,B-PER,...")
+    named = replace(task, recipe=replace(task.recipe, labels=("O", task.labels[1])))
+    assert named.examples(named.recipe.read_file(path), labelled=True).columns["tags"] == [["O", task.labels[1]]]
+
+
 def test_numbers_of_tags_beyond_their_names_are_refused() -> None:
     examples = Examples({"tokens": [["a", "b"]], "ner_tags": [[0, -100]]}, "set", [7], label_names={"ner_tags": ("O", "B-X")})
     with pytest.raises(DataError) as raised:

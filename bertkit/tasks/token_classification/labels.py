@@ -30,6 +30,17 @@ from bertkit.tasks.token_classification.tags import (
 from bertkit.tasks.token_classification.whole_words import whole_words
 
 
+def refuse_other_tags(tags: Sequence[Sequence[str]], examples: Examples) -> None:
+    """Raise DataError with the row if not all tags are chunk tags, as those of the training data were."""
+    if detect_scheme(tags) is None:
+        row = next(row for row, sentence in enumerate(tags) if detect_scheme([sentence]) is None)
+        what = f"not all tags are chunk tags such as B-PER, as in training: {', '.join(dict.fromkeys(tags[row]))}"
+        hint = "correct the tag, or name the column of tags with --column"
+        if all(map(str.isdecimal, tags[row])):
+            hint = "name the tags in the order of their numbers: --labels O,B-PER,..."
+        raise DataError(what, where=examples.where(row), hint=hint)
+
+
 def settle_labels(
     tags: Sequence[Sequence[str]], given: tuple[str, ...] | None, scheme: str | None, examples: Examples
 ) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.errors import DataError, ModelError, UsageError, listed
+from bertkit.errors import ModelError, UsageError, listed
 from bertkit.features import IGNORED, Features, Ragged, offsets_of
 from bertkit.metrics.bootstrap import Scorer
 from bertkit.metrics.classification import measured
@@ -41,6 +41,7 @@ from bertkit.tasks.token_classification.labels import (
     in_scheme,
     number_all,
     number_names,
+    refuse_other_tags,
     settle_labels,
     settle_tags,
 )
@@ -52,7 +53,6 @@ from bertkit.tasks.token_classification.tags import (
     as_chunk_tags,
     convert,
     count_illegal,
-    detect_scheme,
     kind_of,
     respell,
     scheme_of,
@@ -184,13 +184,7 @@ class TokenClassificationTask(ClassLossTask, LayersTask):
         if self.scheme is None:
             return examples
         tags, form = as_chunk_tags(examples.columns["tags"], {kind_of(label) for label in self.labels})
-        if detect_scheme(tags) is None:
-            row = next(row for row, sentence in enumerate(tags) if detect_scheme([sentence]) is None)
-            what = f"not all tags are chunk tags such as B-PER, as in training: {', '.join(dict.fromkeys(tags[row]))}"
-            hint = "correct the tag, or name the column of tags with --column"
-            if all(map(str.isdecimal, tags[row])):
-                hint = "name the tags in the order of their numbers: --labels O,B-PER,..."
-            raise DataError(what, where=examples.where(row), hint=hint)
+        refuse_other_tags(tags, examples)
         tags, converted = in_scheme(tags, self.scheme)
         noticed = (Remarks.of(note=form) + converted).without(self.remarks)
         return with_tags(examples, respell(tags, self.labels)).with_remarks(noticed)
