@@ -341,7 +341,8 @@ def test_test_split_without_labels_is_predicted_and_not_evaluated(bertkit, run_b
 
 def test_equal_targets_give_no_score_of_nan(bertkit, write, tmp_path: Path) -> None:
     write("same.csv", "text,label\n" + "good movie,1.5\nbad movie,1.5\n" * 4)
-    run = trained(bertkit("--regression", train="same.csv", validation="same.csv"), tmp_path)
+    write("others.csv", "text,label\n" + "good film,1.5\nbad film,2.5\n" * 4)
+    run = trained(bertkit("--regression", train="others.csv", validation="same.csv"), tmp_path)
     assert run["best"]["scores"]["validation/pearson"] is None  # JSON has no nan
     assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
 

@@ -402,7 +402,7 @@ def test_options_that_do_not_fit_the_data(
 def test_a_table_of_texts_to_predict_names_both_options(write: Write) -> None:
     task, _ = fit_files(write("good.conll", as_columns(TRAIN)))
     path = write("x.csv", "Meldung,Art\nSara lives in Oslo,x\n")
-    with pytest.raises(DataError, match="it is not clear which columns to read; columns: Meldung, Art") as raised:
+    with pytest.raises(DataError, match="no column 'tokens' or 'text'; columns: Meldung, Art") as raised:
         task.recipe.standardize(task.recipe.read_file(path), labelled=False)
     assert "--text NAME, or --tokens NAME for lists of words" in str(raised.value.hint)
 

@@ -78,9 +78,9 @@ def standard_columns(
         raise DataError("the rows are text without tags", where=examples.source, hint=hint)
     else:
         missing = "text" if named["text"] else "entities" if "text" in by_role and named["tokens"] is None else "tokens"
-        if not any(named.values()):
-            what = f"it is not clear which columns to read; columns: {listed_columns([*examples.columns])}"
-            hint = "name them: --text NAME, or --tokens NAME for lists of words; to train, also --entities NAME, or --tags NAME"
+        if missing == "tokens" and not any(named.values()):
+            what = f"no column 'tokens' or 'text'; columns: {listed_columns([*examples.columns])}"
+            hint = "name it: --text NAME, or --tokens NAME for lists of words; to train, also --entities NAME, or --tags NAME"
             raise DataError(what, where=examples.source, hint=hint)
         require_column(examples, named[missing] or missing, option=f"--{missing}")
     if intent is not None:
