@@ -343,7 +343,8 @@ def scores_of(examples: Examples, column: str) -> NDArray[np.float64]:
 def refuse_one_number(examples: Examples, column: str) -> None:
     """Raise DataError if several rows all have the same number, from which there is nothing to learn. NaN is `scores_of`'s."""
     values = examples.columns[column]
-    if len({*map(number_of, values)}) == 1 < len(values) and number_of(values[0]) == number_of(values[0]):
+    numbers = {*map(number_of, values)}
+    if len(numbers) == 1 < len(values) and not math.isnan(*numbers):
         what = f"every row has the number {values[0]} in column {examples.own_name(column)!r}; expected different numbers"
         raise DataError(what, where=examples.source, hint="is this the right column? --label NAME names another one")
 

@@ -173,9 +173,11 @@ def _tags(value: Any, names: Sequence[str] | None, words: list[str], examples: E
         if outside := [tag for tag in tags if isinstance(tag, int) and not 0 <= tag < len(names)]:
             what = f"the tag number is {outside[0]}; expected 0 to {len(names) - 1}"
             hint = "name all tags, in the order of their numbers: --labels O,B-PER,..."
-            if names in examples.label_names.values():  # which the data declares
+            if outside[0] < 0:
+                hint = "is this a split without tags?"
+            elif names in examples.label_names.values():  # the data names them itself
                 hint = FIX_ROW
-            raise DataError(what, where=examples.where(row), hint="is this a split without tags?" if outside[0] < 0 else hint)
+            raise DataError(what, where=examples.where(row), hint=hint)
         tags = [names[tag] if isinstance(tag, int) else tag for tag in tags]
     for word, tag in zip(words, tags, strict=True):
         if not isinstance(tag, (str, int)) or isinstance(tag, bool) or tag == "":
